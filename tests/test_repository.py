@@ -29,7 +29,7 @@ FRAMEWORKS = {"torch": "ptxkit/torch/", "jax": "ptxkit/jax/"}
 
 LAYERS = (
     ("html",),
-    ("dsl.source", "dsl.bytecode", "errors", "types", "files", "once", "settings", "sass", "runtime.diagnostics"),
+    ("dsl.source", "dsl.bytecode", "errors", "types", "files", "newest", "once", "settings", "sass", "runtime.diagnostics"),
     ("dsl.ambient", "dsl.author", "dsl.names", "dsl.allocation", "dsl.label", "dsl.values", "dsl.signs", "layout", "cards"),
     ("cli.errors", "cli.files", "cli.numbers", "cli.configuration", "cli.source", "cli.output", "cli.guard"),
     ("dsl.reg", "dsl.regions", "dsl.blocks", "dsl.uncalled", "dsl.descriptor"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Any
 
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.launch.dense import compiled
 from ptxkit.gemm.launch.grid import scalars
+from ptxkit.newest import Newest
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, marks
 from ptxkit.runtime.launch import empty_like_owner, raw_stream, refuse_gradients, same_device, view
@@ -16,10 +16,8 @@ from ..kernels.decode import combine, decode
 from ..problem.decode import DecodeArrays, DecodeProblem, workspace_elements
 from .decode_grid import DecodeGrid
 
-_KEPT = 512
-
-_launches: OrderedDict[tuple[Any, ...], Launch] = OrderedDict()
-_plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
+_launches: Newest[tuple[Any, ...], Launch] = Newest()
+_plans: Newest[tuple[Any, ...], Plan] = Newest()
 
 
 class Plan:
@@ -91,8 +89,6 @@ def attention_decode(q: Any, k_cache: Any, v_cache: Any, page_table: Any, length
         launch = _prepare(given, scale, splits, workspace, stream)
         if launch is not None and key is not None and launch.allocated is None:
             _launches[key, scale, splits] = launch
-            if len(_launches) > _KEPT:
-                _launches.popitem(last=False)
     if launch is not None:
         launch.run(raw_stream(stream, launch.like))
     return (out, lse) if return_lse else out
@@ -110,8 +106,6 @@ def _prepare(given: tuple[Any, ...], scale: float | None, splits: int | None, wo
     plan = _plans.get(key)
     if plan is None:
         plan = _plans[key] = Plan(problem, ordinal, splits)
-        if len(_plans) > _KEPT:
-            _plans.popitem(last=False)
     needed = workspace_elements(problem, plan.grid.splits)
     allocated = None
     if of_parts is None and needed:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Any
 
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.launch.dense import Maps, Zeros, compiled
 from ptxkit.gemm.launch.grid import scalars
+from ptxkit.newest import Newest
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, marks
 from ptxkit.runtime.launch import empty_like_owner, raw_stream, refuse_gradients, same_device, view
@@ -20,10 +20,9 @@ from .grid import Grid
 
 L2_PROMOTION = 128          # bytes that a miss of a copy brings into the L2
 MINUS_INFINITY = 0xFF800000
-_KEPT = 512
 
-_launches: OrderedDict[tuple[Any, ...], Launch | Nothing] = OrderedDict()
-_plans: OrderedDict[tuple[Any, ...], Plan] = OrderedDict()
+_launches: Newest[tuple[Any, ...], Launch | Nothing] = Newest()
+_plans: Newest[tuple[Any, ...], Plan] = Newest()
 
 
 class Plan:
@@ -116,8 +115,6 @@ def attention(q: Any, k: Any, v: Any, is_causal: bool = False, scale: float | No
         launch = _prepare(arrays, Options(bool(is_causal), scale, bool(enable_gqa)), config)
         if key is not None:
             _launches[key, options] = launch
-            if len(_launches) > _KEPT:
-                _launches.popitem(last=False)
     launch.run(raw_stream(stream, launch.like))
     return (out, lse) if return_lse else out
 
@@ -131,8 +128,6 @@ def _prepare(arrays: Arrays, options: Options, config: ForwardConfig | None) -> 
     plan = _plans.get(key)
     if plan is None:
         plan = _plans[key] = Plan(problem, ordinal, config)
-        if len(_plans) > _KEPT:
-            _plans.popitem(last=False)
     return Launch(plan, arrays)
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, fields, replace
+from dataclasses import astuple, replace
 from typing import Any, get_args
 
 from ptxkit.cards import Card
 from ptxkit.dsl.descriptor import TensorMapFields
 from ptxkit.dsl.kernel import Kernel
 from ptxkit.errors import LaunchError
+from ptxkit.newest import Newest
 from ptxkit.runtime import driver, images
 from ptxkit.runtime.arrays import ArrayView, marks, marks_of_three
 from ptxkit.runtime.compiled import Compiled
@@ -35,14 +35,13 @@ from ..scheduler.hilbert import hilbert
 from . import tuning
 from .aligning import CTAS, Copy
 from .grid import COUNTER_BYTES, Grid, kernel_of, places, scalars
+from .parts import check_operands
 from .slabs import slabs
 from .trial import Launches
 from .workspace import Workspaces
 
-_PLANS_KEPT = 512
-
-_plans: dict[tuple[Any, ...], Plan] = {}
-_launches: OrderedDict[tuple[Any, ...], Launch | Zeros | Several | None] = OrderedDict()
+_plans: Newest[tuple[Any, ...], Plan] = Newest()
+_launches: Newest[tuple[Any, ...], Launch | Zeros | Several | None] = Newest()
 _workspaces = Workspaces(32 << 20)
 
 
@@ -350,8 +349,6 @@ def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_
             launch = _prepare(arrays, options, config, stream)
             if launch is None or launch.settled:
                 _launches[key] = launch
-            if len(_launches) > _PLANS_KEPT:
-                _launches.popitem(last=False)
     if launch is not None:
         launch.run(raw_stream(stream, launch.like))
     return out
@@ -427,8 +424,6 @@ def _prepare_one(arrays: Arrays, options: Options, config: DenseConfig | None, s
                                                launches(problem, options, ordinal))
         plan = _plans[shapes] = Plan(problem, ordinal, config)
         plan.settled = settled
-        if len(_plans) > _PLANS_KEPT:
-            del _plans[next(iter(_plans))]
     launch = Launch(plan, arrays, options)
     launch.settled = plan.settled or not tunes
     return launch
@@ -450,12 +445,7 @@ def as_one(arrays: Arrays, config: DenseConfig | None) -> Arrays:
 
 def check_config(config: DenseConfig, problem: Problem) -> None:
     """Raise LaunchError unless the caller's configuration fits the problem. It may promote without need, and load scales more slowly."""
-    needs = problem.operands
-    for field in fields(needs):
-        given, wanted = getattr(config.operands, field.name), getattr(needs, field.name)
-        if given != wanted:
-            raise LaunchError(f"this config is not for this problem: its {field.name} is {_word(given)}, the arguments need "
-                              f"{_word(wanted)}")
+    check_operands(config.operands, problem.operands)
     if config.fusion != problem.fusion:
         raise LaunchError(f"this config is not for this problem: its fusion is {config.fusion}, the arguments need {problem.fusion}")
     if isinstance(config.sums, BlockScaled) != problem.block_scales:
@@ -485,10 +475,6 @@ def check_config(config: DenseConfig, problem: Problem) -> None:
 
 LOADS = get_args(ScaleLoad)
 tuning.on_begin(_launches.clear)
-
-
-def _word(value: Any) -> str:
-    return getattr(value, "__name__", str(value))
 
 
 __all__ = ["Launch", "Maps", "Plan", "Zeros", "again", "as_one", "card_of", "check_config", "check_out_dtype", "compiled", "configuration",

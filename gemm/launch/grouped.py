@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any, Literal
 
 from ptxkit.errors import LaunchError
+from ptxkit.newest import Newest
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, marks
 from ptxkit.runtime.compiled import Compiled
@@ -32,17 +31,17 @@ from ..scheduler.grouped import Order
 from .dense import LOADS, Maps, card_of, check_out_dtype, compiled
 from .grid import places, scalars
 from .group_kernels import kernel_of, records_of_templates
+from .parts import GroupLaunches, check_operands
 from .workspace import Workspaces
 
-_KEPT = 512
 ADDRESSES = {"x": ("x_pointer",), "gather": ("x_numbers",), "scatter": ("scatter_numbers",), "lengths": ("groups_lengths",),
              "out": ("out_pointer",), "x_scale": ("x_scale", "x_scale_pointer"), "w_scale": ("w_scale_pointer",),
              "out_scale": ("out_scale_pointer",)}
 """The kernels' parameters that are addresses of arrays."""
 
 _workspaces = Workspaces()
-_plans: dict[tuple[Any, ...], GroupPlan] = {}
-_launches: OrderedDict[tuple[Any, ...], tuple[GroupLaunch | GroupLaunches | ClearedGroups | None, ArrayView]] = OrderedDict()
+_plans: Newest[tuple[Any, ...], GroupPlan] = Newest()
+_launches: Newest[tuple[Any, ...], tuple[GroupLaunch | GroupLaunches[GroupLaunch] | ClearedGroups | None, ArrayView]] = Newest()
 
 
 @functools.cache
@@ -184,20 +183,6 @@ class GroupLaunch:
         return found
 
 
-class GroupLaunches:
-    """Launches that have some of the groups each, one after another."""
-
-    __slots__ = ("launches",)
-
-    def __init__(self, launches: list[GroupLaunch]) -> None:
-        self.launches = launches
-
-    def run(self, stream: int) -> None:
-        """Launch all of them on a stream."""
-        for each in self.launches:
-            each.run(stream)
-
-
 def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale: Any = None, out: Any = None, out_dtype: Any = None,
                out_scale: Any = None, activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
                order: Order | None = None, batch_invariant: bool = False, check_lengths: bool = False,
@@ -333,8 +318,6 @@ def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, o
         found = _launches.get(key)
         if found is None:
             found = _launches[key] = prepare(arrays, options, config), seen_x
-            if len(_launches) > _KEPT:
-                _launches.popitem(last=False)
     launch, like = found
     if launch is not None:
         launch.run(raw_stream(stream, like))
@@ -342,7 +325,7 @@ def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, o
 
 
 def prepare(arrays: GroupArrays, options: GroupOptions,
-            config: GroupedConfig | None) -> GroupLaunch | GroupLaunches | ClearedGroups | None:
+            config: GroupedConfig | None) -> GroupLaunch | GroupLaunches[GroupLaunch] | ClearedGroups | None:
     """The launch of these arrays; None if nothing is to be written."""
     named = arrays.named()
     ordinal = same_device(named)
@@ -360,19 +343,12 @@ def prepare(arrays: GroupArrays, options: GroupOptions,
         for each in config.kernels if config is not None else ():
             _check_config(each, problem)
         plan = _plans[shapes] = GroupPlan(problem, ordinal, config)
-        if len(_plans) > _KEPT:
-            del _plans[next(iter(_plans))]
     return GroupLaunch(plan, arrays)
 
 
 def _check_config(config: GroupedConfig, problem: GroupProblem) -> None:
     """Raise LaunchError unless the caller's configuration fits the problem. It may load scales more slowly than necessary."""
-    needs = problem.operands
-    for field in fields(needs):
-        given, wanted = getattr(config.operands, field.name), getattr(needs, field.name)
-        if given != wanted and field.name != "max_groups":
-            words = [getattr(value, "__name__", str(value)) for value in (given, wanted)]
-            raise LaunchError(f"this config is not for this problem: its {field.name} is {words[0]}, the arguments need {words[1]}")
+    check_operands(config.operands, problem.operands)
     if problem.options.batch_invariant and (why := varies(config)):
         raise LaunchError(f"this config is not batch-invariant: {why}; take TokensAsRows and BK=0, or leave batch_invariant out")
     if problem.by_element and config.elements > 1:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import fields
 from typing import Any
 
 from ptxkit.errors import LaunchError, PtxkitError
+from ptxkit.newest import Newest
 from ptxkit.runtime.arrays import ArrayView, marks
 from ptxkit.runtime.launch import empty_like_owner, raw_stream, refuse_gradients, same_device, view
 from ptxkit.runtime.launcher import Launcher
@@ -20,12 +19,12 @@ from ..problem.dense import type_name
 from ..problem.grouped_k import ArraysAlongK, ProblemAlongK, extents, parts
 from .dense import Maps, Zeros, card_of, check_out_dtype, compiled
 from .grid import places, scalars
+from .parts import GroupLaunches, check_operands
 from .workspace import Workspaces
 
-_KEPT = 512
 _workspaces = Workspaces()
-_plans: dict[tuple[Any, ...], Plan] = {}
-_launches: OrderedDict[Any, tuple[Any, ArrayView]] = OrderedDict()
+_plans: Newest[tuple[Any, ...], Plan] = Newest()
+_launches: Newest[Any, tuple[Any, ArrayView]] = Newest()
 
 
 class Plan:
@@ -73,7 +72,6 @@ class Launch:
             self.placed = stream, self.placed_in(_workspaces.of(self.plan.ordinal, stream, bytes) if bytes else 0)
         self.plan.launcher(stream, self.plan.grid, self.placed[1], self.maps)
 
-
     @property
     def workspace_bytes(self) -> int:
         """Bytes of counters, which are zeros between launches."""
@@ -83,21 +81,6 @@ class Launch:
         """The arguments with a workspace."""
         at = self.plan.workspace
         return (*self.passed[:at], place, *self.passed[at + 1:])
-
-
-class Launches:
-    """Launches that have some of the groups each, one after another."""
-
-    __slots__ = ("launches",)
-
-    def __init__(self, launches: list[Any]) -> None:
-        self.launches = launches
-
-    def run(self, stream: int) -> None:
-        """Launch all of them on a stream."""
-        for each in self.launches:
-            if each is not None:
-                each.run(stream)
 
 
 def group_gemm_k(a: Any, b: Any, cu_seqlens: Any, *, out: Any = None, out_dtype: Any = None, accumulate: bool = False,
@@ -130,8 +113,6 @@ def group_gemm_k(a: Any, b: Any, cu_seqlens: Any, *, out: Any = None, out_dtype:
         found = _launches.get(key)
         if found is None:
             found = _launches[key] = prepare(arrays, accumulate, config), seen_a
-            if len(_launches) > _KEPT:
-                _launches.popitem(last=False)
     launch, like = found
     if launch is not None:
         launch.run(raw_stream(stream, like))
@@ -175,23 +156,17 @@ def prepare(arrays: ArraysAlongK, accumulate: bool, config: GroupedKConfig | Non
         if not problem.rows:
             return Zeros(arrays.out)
         if problem.in_parts:
-            return Launches([prepare(part, accumulate, config) for part in parts(arrays, problem.groups)])
+            launches = [prepare(part, accumulate, config) for part in parts(arrays, problem.groups)]
+            return GroupLaunches([launch for launch in launches if launch is not None])
         if config is not None:
             check_config(config, problem)
         plan = _plans[shapes] = Plan(problem, ordinal, config)
-        if len(_plans) > _KEPT:
-            del _plans[next(iter(_plans))]
     return Launch(plan, arrays)
 
 
 def check_config(config: GroupedKConfig, problem: ProblemAlongK) -> None:
     """Raise LaunchError unless the caller's configuration fits the problem."""
-    needs = problem.operands
-    for field in fields(needs):
-        given, wanted = getattr(config.operands, field.name), getattr(needs, field.name)
-        if given != wanted and field.name != "max_groups":
-            words = [getattr(value, "__name__", str(value)) for value in (given, wanted)]
-            raise LaunchError(f"this config is not for this problem: its {field.name} is {words[0]}, the arguments need {words[1]}")
+    check_operands(config.operands, problem.operands)
     if problem.groups > config.operands.max_groups and not problem.in_parts:
         raise LaunchError(f"this config has room for {config.operands.max_groups} groups, cu_seqlens has {problem.groups}")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ptxkit.dsl.descriptor import TensorMapFields
 from ptxkit.errors import LaunchError
+from ptxkit.newest import Newest
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView
 from ptxkit.runtime.launch import check_contiguous, check_dtype, check_shape, raw_stream, same_device, view
@@ -27,7 +27,6 @@ from .grid import places, scalars
 from .group_kernels import kernel_of, records_of_templates
 from .grouped import updater, workspace
 
-_KEPT = 512
 
 class PointerArrays(NamedTuple):
     """x, w and out are int64 [G], the addresses of matrices. sizes is int32 [G, 3], M, N and K of each group."""
@@ -131,7 +130,7 @@ class _Launch:
         self.launcher(stream, self.grid, (*self.product[:at], place, *self.product[at + 1:]), self.maps)
 
 
-_launches: OrderedDict[Any, list[_Launch]] = OrderedDict()
+_launches: Newest[Any, list[_Launch]] = Newest()
 
 
 def group_gemm_pointers(x: Any, w: Any, out: Any, sizes: Any, *, dtype: str, w_dtype: str | None = None, out_dtype: str = "bf16",
@@ -162,8 +161,6 @@ def group_gemm_pointers(x: Any, w: Any, out: Any, sizes: Any, *, dtype: str, w_d
             own = arrays if count == problem.groups else _part(arrays, first, count, problem.groups)
             of_own = PointerProblem(own, dtype, w_dtype, out_dtype, mean_tokens, fast_accum, batch_invariant)
             _launches[key].append(_Launch(own, of_own, config or of_own.config(), ordinal))
-        if len(_launches) > _KEPT:
-            _launches.popitem(last=False)
     for launch in _launches[key]:
         launch.run(raw_stream(stream, arrays.x))
 

@@ -20,6 +20,7 @@ from ..problem.matmul import products
 from . import grouped, grouped_k
 from .dense import Launch, Plan, Zeros, as_one, card_of
 from .grid import COUNTER_BYTES, scalars
+from .parts import GroupLaunches
 from .slabs import slabs
 
 
@@ -89,7 +90,7 @@ def _of_launch(launch: Launch, workspace: int) -> Iterator[Step]:
 def of_groups(arrays: GroupArrays, options: GroupOptions, workspace: int) -> Steps:
     """The steps of `gemm.group_gemm` on these arrays with a workspace at this address."""
     launch = grouped.prepare(arrays, options, None)
-    launches = launch.launches if isinstance(launch, grouped.GroupLaunches) else [] if launch is None else [launch]
+    launches = launch.launches if isinstance(launch, GroupLaunches) else [] if launch is None else [launch]
     found: list[Step] = []
     bytes = 0
     for each in launches:
@@ -107,7 +108,7 @@ def of_groups_along_k(arrays: ArraysAlongK, workspace: int) -> Steps:
     launch = grouped_k.prepare(arrays, False, None)
     found: list[Step] = []
     bytes = 0
-    for each in launch.launches if isinstance(launch, grouped_k.Launches) else [launch]:
+    for each in launch.launches if isinstance(launch, GroupLaunches) else [launch]:
         if isinstance(each, Zeros):
             found += [FillStep(*fill) for fill in each.fills()]
         elif each is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from ..dsl.arguments import counted, map_fields, needed, number, pointed
 from ..dsl.parameters import Parameter, values
 from ..dsl.tensormap import TensorMap
 from ..errors import AssembleError, CheckError, Finding, LaunchError, NoToolError, Position
+from ..newest import Newest
 from ..settings import settings
 from . import driver
 from .images import Image
@@ -83,7 +83,7 @@ class Compiled:
         self.library = library
         self.kernel = self.library.kernel(traced.name)
         self._launchers: dict[bool, Launcher] = {}
-        self._maps: OrderedDict[Any, EncodedTensorMap] = OrderedDict()
+        self._maps: Newest[Any, EncodedTensorMap] = Newest(_MAPS_KEPT)
 
     @property
     def attributes(self) -> driver.Attributes:
@@ -141,8 +141,6 @@ class Compiled:
         if known is None:
             fields = map_fields(self.traced.name, self.traced.copies.records.get(name), name, seen, explicit)
             known = self._maps[key] = encode_tiled(fields, seen.pointer + (explicit.offset if explicit is not None else 0))
-            if len(self._maps) > _MAPS_KEPT:
-                self._maps.popitem(last=False)
         return known
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..cards import H200, Card
 from ..grammar import tree
 from ..grammar.errors import Finding
+from ..newest import Newest
 from .arguments import Arguments
 from .collecting import seldom_collecting
 from .compile import Code, Compiler
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from .memory import Allocation
 
 _KEPT = 32
-_programs: OrderedDict[tuple[int, str, int, bool], tuple[tree.Module, Program]] = OrderedDict()
-_codes: OrderedDict[tuple[int, frozenset[int] | None], tuple[Program, frozenset[int], list[Code]]] = OrderedDict()
+_programs: Newest[tuple[int, str, int, bool], tuple[tree.Module, Program]] = Newest(_KEPT)
+_codes: Newest[tuple[int, frozenset[int] | None], tuple[Program, frozenset[int], list[Code]]] = Newest(_KEPT)
 
 
 def run(source: Any, entry: str | None = None, *, grid: Dim, block: Dim | None = None, cluster: Dim | None = None,
@@ -203,8 +203,6 @@ def _program(module: tree.Module, function: tree.Function, limits: Limits, stepw
             return (found is not None and found.kind == "blocking") or meets(op)
 
         kept = _programs[key] = module, Decoder(module, blocks, limits, stepwise).program(function)
-        if len(_programs) > _KEPT:
-            _programs.popitem(last=False)
     return kept[1]
 
 
@@ -217,8 +215,6 @@ def _watched(program: Program, check: bool, outside: Allocation | None) -> tuple
     if kept is None:
         watched: frozenset[int] = followed(program) if check else frozenset()
         kept = _codes[key] = program, watched, Compiler(program, watched).compile()
-        if len(_codes) > _KEPT:
-            _codes.popitem(last=False)
     if not check:
         return None, kept[2]
     if outside is None:
