@@ -11,20 +11,18 @@ import json
 import math
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ptxkit.measure.contest import prepared
-from ptxkit.measure.files import write_json
 from ptxkit.measure.regimes import REGIMES, Captured, Entry, capture, measure, sets_that_are_cold
 from ptxkit.measure.timer import Launch, TorchTimer
-from ptxkit.measure.watch import Step, alive, watched
+from ptxkit.measure.watch import Step, alive
 from ptxkit.runtime import driver
 
+from . import shapes
 from .reference import EX2, F32, ROUNDOFF
 
 TOKENS, HEADS = 16384, 16
@@ -35,51 +33,30 @@ MOST_SETS = 8
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("--shapes", type=lambda text: [int(word) for word in text.split(",")], help="which of the 12 shapes, from 0")
-    parser.add_argument("--rounds", type=int, default=12, help="rounds of every contestant (default 12)")
-    parser.add_argument("--regime", choices=tuple(REGIMES), default="burst", help="how time is taken (default burst)")
+    shapes.add_options(parser, len(SHAPES))
     parser.add_argument("--against", default="cudnn,flash", help="backends of torch, of cudnn and flash (default both)")
     parser.add_argument("--dtype", choices=("bf16", "f16"), default="bf16")
-    parser.add_argument("-o", "--json", type=Path, metavar="FILE", help="write the results there, after each shape")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """0 when all that was measured is right, and something was."""
     unknown = [name for name in options.against.split(",") if name and name not in BACKENDS]
-    chosen = range(len(SHAPES)) if options.shapes is None else options.shapes
-    if unknown or any(not 0 <= index < len(SHAPES) for index in chosen):
+    chosen = shapes.numbers(options, len(SHAPES))
+    if unknown or chosen is None:
         print(f"error: backends are {', '.join(BACKENDS)} and shapes 0 to {len(SHAPES) - 1}", file=sys.stderr)
         return 2
-    driver.probe()
-    with tempfile.TemporaryDirectory() as folder:
-        given = {"shapes": list(chosen), "rounds": options.rounds, "regime": options.regime, "against": options.against,
-                 "dtype": options.dtype, "json": str(options.json.absolute()) if options.json else "",
-                 "rows": str(Path(folder) / "rows.json")}
-        return watched("ptxkit.attention.tools.bench:worker", given, Path(folder) / "step.json",
-                       say=lambda line: print(line, file=sys.stderr))
+    return shapes.watch("ptxkit.attention.tools.bench:worker", options, chosen, against=options.against, dtype=options.dtype)
 
 
 def worker(options: Mapping[str, Any], step: Step) -> int:
     """The shapes, one after another."""
     import torch
 
-    kept = Path(options["rows"])
-    rows: list[dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else []
-    for index in options["shapes"]:
-        key = f"shape {index}"
-        if step.finished(key):
-            continue
-        why = step.begin(key)
-        rows.append({"shape": index, "left_out": why} if why else _row(torch, index, options, step))
-        print(said(rows[-1]), flush=True)
-        kept.write_text(json.dumps(rows))
-        step.finish(key)
-        torch.cuda.empty_cache()
-        if options["json"]:
-            write_json(Path(options["json"]), _results(torch, rows, options))
+    rows = shapes.measure_each(torch, options, step, lambda index: _row(torch, index, options, step), said,
+                               lambda rows: _results(torch, rows, options))
     print(json.dumps(_summary(rows)))
-    return int(not rows or any(row.get("wrong") or "left_out" in row for row in rows))
+    return shapes.status(rows)
 
 
 def _row(torch: Any, index: int, options: Mapping[str, Any], step: Step) -> dict[str, Any]:

@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ptxkit import Ptr, Reg, ctaid, for_range, kernel, nctaid, tid
 from ptxkit.measure.contest import prepared
-from ptxkit.measure.files import write_json
 from ptxkit.measure.regimes import REGIMES, Captured, Entry, capture, measure, sets_that_are_cold
 from ptxkit.measure.timer import TorchTimer
-from ptxkit.measure.watch import Step, alive, watched
+from ptxkit.measure.watch import Step, alive
 from ptxkit.ptx import ld, mov, st, xor
 from ptxkit.runtime import driver
 from ptxkit.types import b32, u32
 
+from . import shapes
 from .reference import EX2, F32, ROUNDOFF
 
 HEADS, KV_HEADS, HEAD = 32, 8, 128
@@ -55,49 +52,28 @@ def streaming_read(k: Ptr[b32], v: Ptr[b32], sink: Ptr[b32], pieces: Reg[u32]) -
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("--shapes", type=lambda text: [int(word) for word in text.split(",")], help=f"which of the {len(SHAPES)} shapes, "
-                        "from 0")
-    parser.add_argument("--rounds", type=int, default=12, help="rounds of every contestant (default 12)")
-    parser.add_argument("--regime", choices=tuple(REGIMES), default="burst", help="how time is taken (default burst)")
-    parser.add_argument("-o", "--json", type=Path, metavar="FILE", help="write the results there, after each shape")
+    shapes.add_options(parser, len(SHAPES))
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """0 when all that was measured is right, and something was."""
-    chosen = range(len(SHAPES)) if options.shapes is None else options.shapes
-    if any(not 0 <= index < len(SHAPES) for index in chosen):
+    chosen = shapes.numbers(options, len(SHAPES))
+    if chosen is None:
         print(f"error: shapes are 0 to {len(SHAPES) - 1}", file=sys.stderr)
         return 2
-    driver.probe()
-    with tempfile.TemporaryDirectory() as folder:
-        given = {"shapes": list(chosen), "rounds": options.rounds, "regime": options.regime,
-                 "json": str(options.json.absolute()) if options.json else "", "rows": str(Path(folder) / "rows.json")}
-        return watched("ptxkit.attention.tools.bench_decode:worker", given, Path(folder) / "step.json",
-                       say=lambda line: print(line, file=sys.stderr))
+    return shapes.watch("ptxkit.attention.tools.bench_decode:worker", options, chosen)
 
 
 def worker(options: Mapping[str, Any], step: Step) -> int:
     """The shapes, one after another."""
     import torch
 
-    kept = Path(options["rows"])
-    rows: list[dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else []
-    for index in options["shapes"]:
-        key = f"shape {index}"
-        if step.finished(key):
-            continue
-        why = step.begin(key)
-        rows.append({"shape": index, "left_out": why} if why else _row(torch, index, options, step))
-        print(said(rows[-1]), flush=True)
-        kept.write_text(json.dumps(rows))
-        step.finish(key)
-        torch.cuda.empty_cache()
-        if options["json"]:
-            write_json(Path(options["json"]), {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(),
-                                               "torch": torch.__version__, "regime": options["regime"], "rounds": options["rounds"],
-                                               "heads": HEADS, "kv_heads": KV_HEADS, "head": HEAD, "rows": rows})
-    return int(not rows or any(row.get("wrong") or "left_out" in row for row in rows))
+    def results(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+                "regime": options["regime"], "rounds": options["rounds"], "heads": HEADS, "kv_heads": KV_HEADS, "head": HEAD, "rows": rows}
+
+    return shapes.status(shapes.measure_each(torch, options, step, lambda index: _row(torch, index, options, step), said, results))
 
 
 def _row(torch: Any, index: int, options: Mapping[str, Any], step: Step) -> dict[str, Any]:
