@@ -10,6 +10,7 @@ import numpy as np
 from ptxkit.cards import H200, Card
 from ptxkit.dsl.arguments import WORDS
 from ptxkit.errors import LaunchError
+from ptxkit.gemm.launch.simulate import bytes_of
 from ptxkit.runtime.arrays import ArrayView
 
 from ..config.forward import ForwardConfig
@@ -48,8 +49,8 @@ def arguments(q: Array, k: Array, v: Array, out: Array, *, is_causal: bool = Fal
               card: Card = H200) -> tuple[tuple[int, int, int], dict[str, Any], Mapping[str, Any]] | None:
     """The grid, the arguments and the compile-time parameters of `forward` for a call, as `simulate` and `ptxkit.prove` take them. None
     where there is nothing to launch; then out and lse are filled."""
-    arrays = Arrays(_view(q, dtype), _view(k, dtype), _view(v, dtype), _view(out, dtype), None if lse is None else _view(lse, None),
-                    None if cu_seqlens is None else _view(cu_seqlens, None))
+    arrays = Arrays(seen(q, dtype), seen(k, dtype), seen(v, dtype), seen(out, dtype), None if lse is None else seen(lse, None),
+                    None if cu_seqlens is None else seen(cu_seqlens, None))
     problem = Problem.of(arrays, Options(is_causal, scale, enable_gqa))
     if problem.empty or not problem.keys:
         out[...] = 0
@@ -58,13 +59,14 @@ def arguments(q: Array, k: Array, v: Array, out: Array, *, is_causal: bool = Fal
         return None
     config = config or heuristic(problem)
     grid = Grid(problem, config, card.sms, int(card.l2_mib * (1 << 20)))
-    memory = {"lse": np.zeros(1, np.float32) if lse is None else lse.reshape(-1), "out": _bytes(out),
+    memory = {"lse": np.zeros(1, np.float32) if lse is None else lse.reshape(-1), "out": bytes_of(out),
               "cu_seqlens": np.zeros(2, np.uint32) if cu_seqlens is None else cu_seqlens.view(np.uint32)}
     maps = {name: _of_rank_4(array, dict(problem.lines)[name].strides) for name, array in zip("qkvo", (q, k, v, out), strict=True)}
     return grid.ctas, {**maps, **grid.arguments(memory.__getitem__)}, config.parameters
 
 
-def _view(array: Array, word: str | None) -> ArrayView:
+def seen(array: Array, word: str | None) -> ArrayView:
+    """The array as the device adapter would see it. Raises LaunchError for other types than those of attention and its arguments."""
     known = word if array.dtype == np.uint16 and word is not None else WORDS.get(array.dtype.name)
     if known is None:
         raise LaunchError(f"an array has elements of {array.dtype}: pass bfloat16, float16, or uint16 and the type of its bits as dtype=")
@@ -78,11 +80,4 @@ def _of_rank_4(array: Array, strides: tuple[int, ...]) -> Array:
     return np.lib.stride_tricks.as_strided(bits, shape, (*reversed(strides), array.itemsize)).view(array.dtype)
 
 
-def _bytes(array: Array) -> Array:
-    """The memory from an array's first element to its last, as an array of bytes that shares it."""
-    extent = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + array.itemsize
-    first = array.view(np.uint16)[tuple(slice(1) for _ in array.shape)].reshape(-1).view(np.uint8)
-    return np.lib.stride_tricks.as_strided(first, (extent,), (1,))
-
-
-__all__ = ["arguments", "simulate"]
+__all__ = ["arguments", "seen", "simulate"]

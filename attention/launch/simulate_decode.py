@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptxkit.cards import H200, Card
+from ptxkit.gemm.launch.simulate import bytes_of
 
 from ..kernels.decode import combine, decode
 from ..problem.decode import DecodeArrays, DecodeProblem
 from .decode_grid import DecodeGrid
-from .simulate import _bytes, _view
+from .simulate import seen
 
 if TYPE_CHECKING:
     from ptxkit.dsl.kernel import Kernel
@@ -42,14 +43,14 @@ def decode_launches(q: Array, k_cache: Array, v_cache: Array, page_table: Array,
                     card: Card = H200) -> list[tuple[Kernel[...], tuple[int, int, int], dict[str, Any], Mapping[str, Any]]]:
     """The kernel, the grid, the arguments and the compile-time parameters of each launch of a call, as `ptxkit.prove` takes them."""
     given = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table, "lengths": lengths, "out": out, "lse": lse}
-    arrays = DecodeArrays(**{name: None if array is None else _view(array, dtype) for name, array in given.items()})  # type: ignore[arg-type]
+    arrays = DecodeArrays(**{name: None if array is None else seen(array, dtype) for name, array in given.items()})  # type: ignore[arg-type]
     problem = DecodeProblem.of(arrays, scale)
     if problem.empty:
         return []
     grid = DecodeGrid(problem, card.sms, splits)
-    memory = {name: _bytes(array) for name, array in given.items() if array is not None and array.dtype.itemsize == 2}
+    memory = {name: bytes_of(array) for name, array in given.items() if array is not None and array.dtype.itemsize == 2}
     memory["lse"] = np.zeros(1, np.float32) if lse is None else lse.reshape(-1)
-    memory["page_table"], memory["lengths"] = _words(page_table), lengths
+    memory["page_table"], memory["lengths"] = bytes_of(page_table).view(np.uint32) if page_table.size else np.zeros(1, np.uint32), lengths
     rows = grid.splits * problem.batches * problem.heads if grid.config.split else 1
     parts = {name: np.full(count, np.nan, np.float32) for name, count in (("values", rows * problem.head), ("tops", rows),
                                                                          ("totals", rows))}
@@ -58,14 +59,6 @@ def decode_launches(q: Array, k_cache: Array, v_cache: Array, page_table: Array,
     if grid.config.split:
         found.append((combine, grid.ctas[1], of_combine, grid.config.combining))
     return found
-
-
-def _words(table: Array) -> Array:
-    """The memory of the page table from its first element to its last, as an array of u32 that shares it."""
-    if not table.size:
-        return np.zeros(1, np.uint32)
-    extent = sum((n - 1) * s for n, s in zip(table.shape, table.strides, strict=True)) // table.itemsize + 1
-    return np.lib.stride_tricks.as_strided(table.view(np.uint32)[0], (extent,), (table.itemsize,))
 
 
 __all__ = ["decode_launches", "simulate_decode"]

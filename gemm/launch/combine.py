@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptxkit.dsl.kernel import Kernel
 from ptxkit.dsl.parameters import values
 from ptxkit.errors import LaunchError
+from ptxkit.newest import Newest
 from ptxkit.runtime.arrays import ArrayView, marks
 from ptxkit.runtime.launch import (
     check_contiguous,
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 SOURCES = ("bf16", "f16", "f32")
 MOST_CHOICES = (1 << 32) - MOST_AT_ONCE
 MOST_TILES = 65535                      # CTAs along the columns
-_KEPT = 512
-_launches: OrderedDict[Any, Sums] = OrderedDict()
+_launches: Newest[Any, Sums] = Newest()
 
 
 class CombineProblem:
@@ -249,8 +248,6 @@ def products_of_rows(a: Any, first: Any, b: Any, second: Any, *, out: Any, strea
 def _kept(key: Any, made: Sums) -> Sums:
     if key is not None:
         _launches[key] = made
-        if len(_launches) > _KEPT:
-            _launches.popitem(last=False)
     return made
 
 
@@ -286,7 +283,7 @@ def _run(problem: CombineProblem | ProductsProblem, given: dict[str, Any], how: 
 
     from ptxkit.sim import Report, run
 
-    from .simulate import _bytes
+    from .simulate import bytes_of
 
     if problem.empty:
         return Report(checked=False)
@@ -295,7 +292,7 @@ def _run(problem: CombineProblem | ProductsProblem, given: dict[str, Any], how: 
         array = given.get(name)
         numbers = {"weights": np.float32, "out": np.uint8 if isinstance(problem, CombineProblem) else np.float32}
         kind = numbers.get(name, np.uint8 if name in ("a", "b", "y") else np.uint32)
-        return np.zeros(4, kind) if array is None or not array.size else _bytes(array).view(kind)
+        return np.zeros(4, kind) if array is None or not array.size else bytes_of(array).view(kind)
 
     traced = problem.kernel.trace(**problem.parameters)
     return run(traced, grid=problem.grid, args=values(traced.signature, (), problem.arguments(pointer)), **how)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -12,6 +11,7 @@ from ptxkit.cards import H200, Card
 from ptxkit.dsl.kernel import Kernel
 from ptxkit.dsl.parameters import values
 from ptxkit.errors import LaunchError
+from ptxkit.newest import Newest
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, marks
 from ptxkit.runtime.launch import check_dtype, check_shape, empty_like_owner, raw_stream, same_device, view
@@ -48,8 +48,7 @@ Kind = Literal["tensor", "row", "1x128", "128x128"]
 SOURCES = ("bf16", "f16", "f32")
 ROW_THREADS = (32, 128, 256, 512)       # that may share a row
 CTAS = 8                                # of an SM, of a matrix with one scale
-_KEPT = 512
-_launches: OrderedDict[Any, Quantiser] = OrderedDict()
+_launches: Newest[Any, Quantiser] = Newest()
 _workspaces = Workspaces(1 << 14)
 
 
@@ -213,8 +212,6 @@ def quantize(x: Any, kind: Kind = "row", *, dtype: Any = None, transposed: bool 
         found = made
         if key is not None:
             _launches[key, kind, transposed] = made
-            if len(_launches) > _KEPT:
-                _launches.popitem(last=False)
     found.run(raw_stream(stream, found.like))
     return out, out_scale
 
@@ -235,15 +232,15 @@ def simulate(x: Array, kind: Kind = "row", *, out: Array, out_scale: Array, tran
 
     from ptxkit.sim import run
 
-    from .simulate import _bytes, _view
+    from .simulate import _view, bytes_of
 
     problem = QuantiseProblem(_view("x", x, None), _view("out", out, None), _view("out_scale", out_scale, None), kind, transposed)
     if problem.empty:
         return []
     steps = problem.steps(card.sms)
     flat = functools.partial(np.zeros, 16, np.uint8)
-    named = problem.arguments(_bytes(x) if x.size else flat(), _bytes(out) if out.size else flat(), _bytes(out_scale).view(np.float32),
-                              np.zeros(steps[0].ctas, np.uint32))
+    named = problem.arguments(bytes_of(x) if x.size else flat(), bytes_of(out) if out.size else flat(),
+                              bytes_of(out_scale).view(np.float32), np.zeros(steps[0].ctas, np.uint32))
     reports = []
     for kernel, parameters, ctas in steps:
         traced = kernel.trace(**parameters)

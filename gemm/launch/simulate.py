@@ -82,10 +82,10 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
         if array is None:
             array = given.get(name)
         if name.endswith("_scale"):
-            return np.zeros(1, np.float32) if array is None else _bytes(array).view(array.dtype)
+            return np.zeros(1, np.float32) if array is None else bytes_of(array).view(array.dtype)
         if name in ("workspace", "counters", "curve"):
             return array
-        return np.zeros(4, np.uint8) if array is None else _bytes(array)
+        return np.zeros(4, np.uint8) if array is None else bytes_of(array)
 
     copied = {copy.name: _aligned(copy, given[copy.name], problem.aligned(copy.name), card, schedule, seed) for copy in grid.copies}
     traced = kernel_of(config).trace(marks=marks, **config.parameters)
@@ -117,7 +117,7 @@ def _aligned(copy: Copy, operand: Array | None, problem: Problem, card: Card, sc
     assert operand is not None
     made = np.full(copy.bytes, 0xFF, np.uint8)
     traced = align_lines.trace(**copy.parameters)
-    named = copy.arguments(_bytes(operand), made)
+    named = copy.arguments(bytes_of(operand), made)
     report = run(traced, grid=(min(copy.ctas, card.sms), 1, 1), args=values(traced.signature, (), named), schedule=schedule, seed=seed)
     if report.verdict != "clean":
         raise LaunchError(f"the copy of {copy.name} is {report.verdict}: {report}")
@@ -161,7 +161,7 @@ def _part(array: Array | None, whole: ArrayView, seen: ArrayView) -> Array:
     return np.lib.stride_tricks.as_strided(flat[skipped:], seen.shape, strides).view(array.dtype)
 
 
-def _bytes(array: Array) -> Array:
+def bytes_of(array: Array) -> Array:
     """The memory from an array's first element to its last, as an array of bytes that shares it."""
     extent = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + array.itemsize
     first = _bits(array)[tuple(slice(1) for _ in array.shape)].reshape(-1).view(np.uint8)

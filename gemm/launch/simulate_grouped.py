@@ -26,7 +26,7 @@ from ..problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ..scheduler.group_table import Layout
 from .group_kernels import kernel_of, records_of_templates
 from .ptr_array import PointerArrays, PointerProblem
-from .simulate import _WORDS, Array, _bytes, _lines, _view
+from .simulate import _WORDS, Array, _lines, _view, bytes_of
 
 if TYPE_CHECKING:
     from ptxkit.sim import Report
@@ -55,7 +55,7 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
         if not problem.clears:
             return Report(checked=False)
         numbers: dict[str, Any] = problem.clear_arguments(arrays.out)
-        return clear_groups.simulate(problem.rows, lengths=lengths.view(np.uint32), out=_bytes(out), **numbers, layout=layout,
+        return clear_groups.simulate(problem.rows, lengths=lengths.view(np.uint32), out=bytes_of(out), **numbers, layout=layout,
                                      schedule=schedule, seed=seed, check=check)
     if problem.in_parts:
         more: dict[str, Any] = {"layout": layout, "gated": gated, "mean_tokens": problem.mean, "fast_accum": fast_accum, "config": config,
@@ -113,14 +113,14 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
             assert array is not None
             return array.view(np.uint32)
         if name == "x":
-            return _bytes(x)
+            return bytes_of(x)
         if name.endswith("_scale"):
-            return np.zeros(1, np.float32) if array is None else _bytes(array).view(array.dtype)
+            return np.zeros(1, np.float32) if array is None else bytes_of(array).view(array.dtype)
         if name == "workspace":
             return workspace
         if name == "none":
             return np.zeros(1, np.uint64)
-        return _bytes(out)
+        return bytes_of(out)
 
     halves = w.reshape(w.shape[0], 2, w.shape[1] // 2, w.shape[2]) if gated else w
     # A kernel with direct stores reads no map of y. A kernel with a map for each group must find Y where `update_tensormaps` found it.
@@ -133,9 +133,9 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
         lines, y_offset = problem.stored(config)
         maps["y"] = _described(flat_out, records["y"], lines, -y_offset)
     if "sfa_map" in records and x_scale is not None:
-        maps["sfa_map"] = _described(_bytes(x_scale).view(x_scale.dtype), records["sfa_map"], problem.s_lines)
+        maps["sfa_map"] = _described(bytes_of(x_scale).view(x_scale.dtype), records["sfa_map"], problem.s_lines)
     if "sfb_map" in records and w_scale is not None:
-        maps["sfb_map"] = _described(_bytes(w_scale).view(w_scale.dtype), records["sfb_map"], problem.w_s_lines)
+        maps["sfb_map"] = _described(bytes_of(w_scale).view(w_scale.dtype), records["sfb_map"], problem.w_s_lines)
     if "x_tail" in records:
         maps["x_tail"] = maps["x"]
     if config.updates_maps:
