@@ -1,4 +1,4 @@
-"""The layer of experts of models that people run, beside its two products alone and beside separate kernels, in bf16 on a Hopper GPU.
+"""Mixture-of-experts layers of well-known models, beside their two products alone and beside separate kernels, in bf16 on a Hopper GPU.
 
     python benchmarks/moe_layer.py -o OUT.json
     python benchmarks/moe_layer.py --only qwen3 --seconds 300
@@ -66,7 +66,7 @@ class Layer:
 
 
 def layers(only: str = "") -> Iterator[Layer]:
-    """Those of the models, for each number of rows."""
+    """The layers of the models whose names hold `only`, with each number of rows an expert."""
     for model, experts in every_grouped():
         if only in model and experts.name.startswith("gate_up"):
             for mean in experts.rows:

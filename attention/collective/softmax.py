@@ -40,9 +40,10 @@ class OnlineSoftmax:
             mov.f32(total, 0.0)
 
     def weigh(self, scores: Vec[f32, Any]) -> list[Reg[f32]]:
-        """Turn scores into weights, in place. Returns the factors by which earlier outputs of the two rows are scaled to the new maxima.
+        """Turn scores into weights, in place. Returns a factor for each of the two rows: earlier outputs are multiplied by it.
 
-        Of the first keys the factor is 0. Every row has a key among them that is not masked, so a maximum is never -inf from then on.
+        It rescales them from the old maximum to the new one. At the first keys it is 0. Every row has a key among these that is not masked,
+        so a maximum is never -inf from then on.
         """
         factors = []
         for own, top, total in zip(rows_of(scores), self.top, self.total, strict=True):

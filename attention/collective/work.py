@@ -1,4 +1,4 @@
-"""The tile scheduler of the forward kernel, device side: which queries of which head a CTA works on next."""
+"""The tile scheduler of the forward kernel, in device code: it gives a CTA its next tile, some queries of one head."""
 
 from __future__ import annotations
 
