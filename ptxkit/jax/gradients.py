@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ptxkit.dsl.arguments import WORDS
 from ptxkit.errors import LaunchError
 
 from .framework import jax, jnp
@@ -108,16 +109,13 @@ def _dense_backward(how: Dense, operands: Operands, gradient: Any) -> tuple[Oper
 def _like(operand: Any, plain: Dense, a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> Any:
     """A product with the shape and type of an operand: summed over batches that the operand has not."""
     def product(out: Any) -> Any:
-        how = replace(plain, out=_WORDS[jnp.dtype(out).name], transpose_a=transpose_a, transpose_b=transpose_b)
+        how = replace(plain, out=WORDS[jnp.dtype(out).name], transpose_a=transpose_a, transpose_b=transpose_b)
         return dense(how, {"a": a, "b": b})
 
     batches = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if batches == operand.shape[:-2]:
         return product(operand.dtype)
     return _summed(product(jnp.float32), operand.shape).astype(operand.dtype)
-
-
-_WORDS = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 
 
 def _summed(found: Any, shape: tuple[int, ...]) -> Any:
@@ -159,7 +157,7 @@ def _groups_backward(how: Groups, kept: tuple[Operands, Any], gradient: Any) -> 
         z = groups(replace(how, gated=False, out="f32", clears=True), operands, offs)
         _, back = jax.vjp(lambda z: jax.nn.silu(z[:, :z.shape[1] // 2]) * z[:, z.shape[1] // 2:], z)
         (dz,) = back(gradient.astype(jnp.float32))
-    dz, word = dz.astype(x.dtype), _WORDS[x.dtype.name]
+    dz, word = dz.astype(x.dtype), WORDS[x.dtype.name]
     dx = groups(Groups(out=word, batch_invariant=how.batch_invariant, transpose_b=not how.transpose_b), {"x": dz, "w": w}, offs)
     dw = along_k(word, dz, x, offs) if how.transpose_b else along_k(word, x, dz, offs)
     return {"x": dx, "w": dw}, _none(offs)
@@ -183,7 +181,7 @@ def _along_k_forward(out: str, a: Any, b: Any, offs: Any) -> tuple[Any, tuple[An
 
 def _along_k_backward(out: str, kept: tuple[Any, Any, Any], gradient: Any) -> tuple[Any, Any, Any]:
     a, b, offs = kept
-    dz, word = gradient.astype(a.dtype), _WORDS[a.dtype.name]
+    dz, word = gradient.astype(a.dtype), WORDS[a.dtype.name]
     of_a = groups(Groups(out=word, transpose_b=True), {"x": b, "w": dz}, offs)
     return of_a, groups(Groups(out=word), {"x": a, "w": dz}, offs), _none(offs)
 
