@@ -5,16 +5,18 @@
 
 Operands that are not in the L2: sets of them are taken in turn, 256 MB together at least. Kernel, copy and library are timed in the same
 rounds, in random order. The copy, torch's, reads half as many bytes as the kernel must move and writes the other half; `of_copy` is its
-time over the kernel's, and `of_library` the library's, round by round. A result is compared with float64 first. The exit status is 1 if one
-is wrong or there is no GPU.
+time over the kernel's, and `of_library` the library's, round by round. A result is compared with float64 first. The file is written after
+every row, and a kernel that raises has its sentence in its row. The exit status is 1 if one is wrong or raises, or there is no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -68,9 +70,10 @@ def row(torch: Any, timer: Any, name: str, shape: tuple[Any, ...], rounds: int) 
     one = tensors(torch, problem)
     work(problem, one)()
     torch.cuda.synchronize()
-    found["share_of_bound"] = problem.share(values(torch, problem, one))
+    outputs = values(torch, problem, one)
+    found["share_of_bound"] = problem.share(outputs)
     if not found["share_of_bound"] <= 1:
-        return {**found, "wrong": True}
+        return {**found, "wrong": problem.mismatches(outputs)}
     least = max(1, sum(array.numel() * array.element_size() for array in one.values()))
     count = max(-(-LEAST_BYTES // least), sets_that_are_cold(least, driver.device(driver.current_device()).l2_bytes))
     sets = [one, *({key: array.clone() for key, array in one.items()} for _ in range(count - 1))]
@@ -92,11 +95,24 @@ def row(torch: Any, timer: Any, name: str, shape: tuple[Any, ...], rounds: int) 
     return found
 
 
+def row_or_error(torch: Any, timer: Any, name: str, shape: tuple[Any, ...], rounds: int) -> dict[str, Any]:
+    """The row, or what was raised instead."""
+    try:
+        torch.compiler.reset()
+        torch.cuda.empty_cache()
+        return row(torch, timer, name, shape, rounds)
+    except Exception as error:
+        traceback.print_exc()
+        return {"kernel": name, "shape": list(shape), "error": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
+
+
 def said(found: dict[str, Any]) -> str:
     """A line for people."""
     what = f"{found['kernel']} {'x'.join(map(str, found['shape']))}: "
+    if "error" in found:
+        return f"{what}{found['error']}"
     if "wrong" in found:
-        return f"{what}WRONG, {found['share_of_bound']:.3g} of what rounding allows"
+        return "\n  ".join([f"{what}WRONG, {found['share_of_bound']:.3g} of what rounding allows", *found["wrong"]])
     rate = f"{found['tflops']:.1f} TFLOP/s" if "tflops" in found else f"{found['gbs']:.0f} GB/s, {found['of_copy']:.3f} of a copy's rate"
     beside = f", {found['of_library']:.3f} of {found['library']}'s" if "of_library" in found else ""
     return f"{what}{found['us']['ours']:.1f} us, {rate}{beside}"
@@ -108,6 +124,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--kernel", action="append", choices=tuple(GALLERY), help="once for each kernel; all without it")
     parser.add_argument("--shapes", type=lambda text: [int(word) for word in text.split(",")], help="which of each kernel's shapes, from 0")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no other row begins after so many")
     parser.add_argument("-o", "--json", type=Path, metavar="FILE", help="write the results there")
     options = parser.parse_args(arguments)
     if not driver.available():
@@ -115,18 +132,19 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     import torch  # pyright: ignore[reportMissingImports]
 
-    timer, rows = TorchTimer(torch), []
-    for name in options.kernel or GALLERY:
-        for index, shape in enumerate(GALLERY[name].large):
-            if options.shapes is None or index in options.shapes:
-                rows.append(row(torch, timer, name, shape, options.rounds))
-                print(said(rows[-1]), flush=True)
-                torch.compiler.reset()
-                torch.cuda.empty_cache()
-    if options.json:
-        write_json(options.json, {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(), "regime": "burst",
-                                  "rounds": options.rounds, "rows": rows})
-    return int(any("wrong" in one for one in rows))
+    timer, rows, end = TorchTimer(torch), [], time.monotonic() + options.seconds
+    asked = [(name, shape) for name in options.kernel or GALLERY for index, shape in enumerate(GALLERY[name].large)
+             if options.shapes is None or index in options.shapes]
+    for name, shape in asked:
+        if time.monotonic() > end:
+            print(f"{len(rows)} of {len(asked)} rows: {options.seconds:g} seconds are over", flush=True)
+            break
+        rows.append(row_or_error(torch, timer, name, shape, options.rounds))
+        print(said(rows[-1]), flush=True)
+        if options.json:
+            write_json(options.json, {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(), "regime": "burst",
+                                      "rounds": options.rounds, "rows": rows})
+    return int(any("wrong" in one or "error" in one for one in rows))
 
 
 if __name__ == "__main__":

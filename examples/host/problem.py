@@ -59,13 +59,28 @@ class Problem:
         """The largest error of any output, as a share of what is allowed: right up to 1."""
         return max(self._share(name, arrays) for name in self.right)
 
+    def mismatches(self, arrays: Mapping[str, Array], most: int = 8) -> list[str]:
+        """A line for each output with errors, and for the first elements that are wrong."""
+        lines = []
+        for name, (exact, _) in self.right.items():
+            found, shares = self._shares(name, arrays)
+            wrong = np.argwhere(~(shares <= 1))
+            if len(wrong):
+                lines.append(f"{name} {list(exact.shape)}: {len(wrong):,} of {exact.size:,} elements are wrong")
+            lines += [f"{name}[{', '.join(map(str, place))}] is {found[tuple(place)]:.9g}, not {exact[tuple(place)]:.9g}"
+                      for place in wrong[:most]]
+        return lines
+
     def _share(self, name: str, arrays: Mapping[str, Array]) -> float:
+        return float(np.max(self._shares(name, arrays)[1], initial=0.0))
+
+    def _shares(self, name: str, arrays: Mapping[str, Array]) -> tuple[Array, Array]:
+        """The values of an output, and each error as a share of what is allowed."""
         exact, allowed = self.right[name]
-        kind = self.operands[name][0]
-        found = self.decode[name](arrays[name], arrays) if name in self.decode else wide(kind, arrays[name])
+        found = self.decode[name](arrays[name], arrays) if name in self.decode else wide(self.operands[name][0], arrays[name])
         error = np.abs(found - exact)
         allowed = np.broadcast_to(np.asarray(allowed, np.float64), error.shape)
-        return float(np.max(np.where(error == 0, 0.0, error / np.maximum(allowed, 2.0**-200)), initial=0.0))
+        return found, np.where(error == 0, 0.0, error / np.maximum(allowed, 2.0**-200))
 
 
 def wide(kind: str, bits: Array) -> Array:

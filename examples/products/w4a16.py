@@ -154,7 +154,7 @@ def steps(x: Any, weights: Any, scales: Any, y: Any, sms: int | None = None) -> 
     if not 1 <= m <= 16 or n % WIDE or k % GROUP:
         raise ValueError(f"M is 1 to 16, N a multiple of {WIDE} and K of {GROUP}, not {m}, {n} and {k}: `ptxkit.gemm.gemm` takes "
                          "more rows, with weights of bf16")
-    sms = sms or (driver.device(driver.current_device()).sms if driver.available() else H200.sms)
+    sms = sms or (driver.device(driver.current_device()).multiprocessors if driver.available() else H200.sms)
     found = split(n, k, sms)
     return [Step(w4a16, n // WIDE * found, (x, weights, scales, y, m, n), {"K": k, "TOKENS": 8 if m <= 8 else 16, "SPLIT": found})]
 

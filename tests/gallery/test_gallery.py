@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from benchmarks import gallery as benchmark
 from examples.host.gallery import GALLERY, Shape
 from examples.host.problem import Problem, launched, narrow, simulated, wide
+from ptxkit.gemm.tools.bench import stub
 from tests.test_docs import blocks, run
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +53,9 @@ def test_a_scan_is_right_in_other_orders(seed: int) -> None:
 def test_a_wrong_result_is_noticed(name: str) -> None:
     problem = GALLERY[name].problem(*GALLERY[name].small[0])
     assert not problem.share(of(problem)) <= 1                                     # what the outputs hold before the launch
+    (first, *_), said = problem.right, problem.mismatches(of(problem), most=3)
+    assert re.match(rf"{first} \[.*\]: [\d,]+ of [\d,]+ elements are wrong", said[0])
+    assert said[1].startswith(f"{first}[0")
 
 
 @pytest.mark.parametrize(("name", "shape", "way_out"), [
@@ -65,6 +73,13 @@ def test_a_shape_that_is_not_taken_is_refused(name: str, shape: tuple[int, ...],
     given = [np.zeros(shape, np.uint16), *(np.zeros((1, 1), np.uint16) for _ in range(len(signature(steps).parameters) - 1))]
     with pytest.raises(ValueError, match=way_out):
         steps(*given)
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_launches_are_made_where_there_is_a_card(name: str) -> None:
+    problem = GALLERY[name].problem(*GALLERY[name].small[0])
+    with stub.installed():
+        assert problem.steps(of(problem))
 
 
 @pytest.mark.gpu
@@ -173,3 +188,28 @@ def test_the_page_lists_every_kernel() -> None:
     rows = re.findall(r"^\| [^|]+ \| (`[^|]+`): \[", page, re.MULTILINE)
     assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(GALLERY)
     assert "](docs/gallery.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_rows_are_kept_when_a_kernel_raises_and_when_time_is_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                                                 capsys: pytest.CaptureFixture[str]) -> None:
+    def row(_torch: object, _timer: object, name: str, shape: Shape, _rounds: int) -> dict[str, object]:
+        if name == "scan":
+            raise ValueError("no such card\nand more")
+        return {"kernel": name, "shape": shape, "us": {"ours": 2.0}, "gbs": 3.0, "of_copy": 0.5}
+
+    def nothing() -> None:
+        pass
+
+    cuda = SimpleNamespace(empty_cache=nothing, get_device_name=lambda: "card")
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(compiler=SimpleNamespace(reset=nothing), cuda=cuda))
+    monkeypatch.setattr(benchmark.driver, "available", lambda: True)
+    monkeypatch.setattr(benchmark, "row", row)
+    out = tmp_path / "rows.json"
+    asked = ["--shapes", "0", "-o", str(out)]
+    assert benchmark.main(["--kernel", "scan", "--kernel", "topk", *asked]) == 1
+    first, second = json.loads(out.read_text())["rows"]
+    assert (first["error"], second["kernel"]) == ("ValueError: no such card", "topk")
+    assert benchmark.main(["--kernel", "topk", *asked]) == 0
+    capsys.readouterr()
+    assert benchmark.main(["--kernel", "topk", "--seconds", "-1", *asked]) == 0
+    assert capsys.readouterr().out == "0 of 1 rows: -1 seconds are over\n"
