@@ -176,6 +176,12 @@ class Effects:
         """What the results depend on, "" where the table does not say it."""
         return self.depends or ("never" if not self.memory and SYNC_NEVER.issuperset(self.sync) else "")
 
+    @property
+    def pure(self) -> bool:
+        """Whether an instruction whose results nothing reads does nothing."""
+        return not (self.memory or self.sync or self.fence or self.control or self.in_flight or "w" in self.carry) \
+            and self.convergence == "none"
+
 
 PURE = Effects()
 

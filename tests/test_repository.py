@@ -32,7 +32,7 @@ LAYERS = (
     ("dsl.source", "dsl.bytecode", "errors", "types", "files", "newest", "once", "settings", "sass", "runtime.diagnostics"),
     ("dsl.ambient", "dsl.author", "dsl.names", "dsl.allocation", "dsl.label", "dsl.values", "dsl.signs", "layout", "cards"),
     ("cli.errors", "cli.files", "cli.numbers", "cli.configuration", "cli.source", "cli.output", "cli.guard"),
-    ("dsl.reg", "dsl.regions", "dsl.blocks", "dsl.uncalled", "dsl.descriptor"),
+    ("dsl.dropped", "dsl.reg", "dsl.regions", "dsl.blocks", "dsl.uncalled", "dsl.descriptor"),
     ("dsl.rebound", "dsl.trace", "dsl.coordinates", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
     ("dsl.function", "dsl.convert", "dsl.rules", "ptx", "dsl.division", "dsl.carried", "dsl.named", "flow", "idioms",
      "dsl.debug", "dsl.marks", "dsl.raw", "fragments", "reductions", "copies", "pipeline"),

@@ -48,11 +48,11 @@ def check_text(text: str, *, strict: bool = False, target: str | None = None, pr
 
 def _check(module: tree.Module, lines: Mapping[int, Position] | None, traced: Traced | None, strict: bool, *,
            protocols: bool) -> Findings:
-    from . import language
+    from . import dropped, language
     from .places import Places
 
     places = Places(module, lines)
-    found = list(language.findings(module, places, strict=strict))
+    found = [*language.findings(module, places, strict=strict), *(() if traced is None else dropped.findings(module, places, traced))]
     if protocols and not any(finding.severity == "error" and finding.rule not in language.GATES for finding in found):
         found += protocol(module, places, traced)
     return Findings(sorted(dict.fromkeys(found), key=_order))

@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 from .. import __version__
 from ..grammar.errors import Finding, Position, Severity
-from . import language
+from . import dropped, language
 from .families import RULES
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS: Mapping[Severity, str] = {"error": "error", "review": "warning", "info": "note"}
-SENTENCES = {**RULES, **language.RULES, "syntax": "text that is not PTX"}
+SENTENCES = {**RULES, **dropped.RULES, **language.RULES, "syntax": "text that is not PTX"}
 """Every rule with its sentence."""
 _SECTION = re.compile(r"^### `([\w-]+)`$\n(.*?)(?=^##|\Z)", re.M | re.S)
 

@@ -1,4 +1,5 @@
-"""What the caller's code says: which names a `with` binds, whether a name is loaded before it is stored again, how a body is left.
+"""What the caller's code says: which names a `with` binds, whether a name is loaded before it is stored again, how a body is left, whether
+a call is a statement of its own.
 
 The trace sees values and no names. These questions are asked where two names of one value, or a value and its copy, must be told apart, and
 where Python leaves a body that runs on the GPU.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import dis
 from functools import lru_cache
-from types import CodeType
+from types import CodeType, FrameType
 
 LEAVES = ("RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 """Instructions after which the next one is not executed."""
@@ -20,6 +21,7 @@ _PREPARES, _FORWARD, _BACKWARD, _RETURNS, _SAME, _UNCONDITIONAL = (
     {dis.opmap[word] for word in words if word in dis.opmap} for words in (
         ("LOAD_CONST", "SWAP", "PRECALL", "NOP", "NOT_TAKEN"), ("JUMP_FORWARD",), ("JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
         ("RETURN_VALUE", "RETURN_CONST"), ("CALL", "POP_TOP"), LEAVES))
+_DROP = dis.opmap["POP_TOP"]
 _left: dict[tuple[int, int], tuple[CodeType, bool]] = {}
 
 
@@ -85,6 +87,14 @@ def _moves(instruction: dis.Instruction) -> tuple[tuple[str, ...], tuple[str, ..
     if word.startswith("STORE_") and not word.startswith(("STORE_SUBSCR", "STORE_ATTR", "STORE_SLICE")):
         return (), names
     return (), names if word == "DELETE_FAST" else ()
+
+
+def drops(frame: FrameType) -> bool:
+    """Whether the call that the frame is at is a statement of its own: nothing takes its value."""
+    text, i = frame.f_code.co_code, frame.f_lasti + 2
+    while not text[i]:
+        i += 2                                       # caches
+    return text[i] == _DROP
 
 
 def left_early(code: CodeType, begin: int, at: int) -> bool:
@@ -169,4 +179,4 @@ def _decoded(text: bytes, i: int) -> tuple[int, int, int]:
     return opcode, argument, i
 
 
-__all__ = ["left_early", "loaded", "local", "targets"]
+__all__ = ["drops", "left_early", "loaded", "local", "targets"]

@@ -16,6 +16,7 @@ from ..smem import SharedPlan
 from . import raw
 from .ambient import tracing, tracing_now
 from .author import by_name, hints_of, plain_function
+from .dropped import said
 from .module import ModuleBuilder
 from .names import identifier, symbol
 from .parameters import Parameter, Record, argument, declared, described, flat, values
@@ -217,7 +218,7 @@ class Kernel(Traceable, Generic[P]):
             return self._compiled.results[key]
         from ..runtime.compiled import Compiled
 
-        return self._compiled.get(key, lambda: Compiled(self.trace(marks=marks, **config)))
+        return self._compiled.get(key, lambda: Compiled(said(self.trace(marks=marks, **config))))
 
     def launch(self, grid: int | tuple[int, ...], *args: Any, stream: Any = None, pdl: bool = False, **config: Any) -> None:
         """Launch on `grid` CTAs. Arrays are taken by protocol (torch, CuPy, device_array). A tensor map may be a plain array.
@@ -271,7 +272,7 @@ class Kernel(Traceable, Generic[P]):
         from ..sim import Limits, run
 
         named, config = self._split(config)
-        traced = self.trace(marks=marks, **config)
+        traced = said(self.trace(marks=marks, **config))
         options: Any = {"grid": grid, "schedule": schedule, "seed": seed, "check": check, "max_steps": max_steps,
                         "limits": limits or Limits(), "card": card or H200, "previous": previous}
         if traced.marks is None:
@@ -303,7 +304,7 @@ class Kernel(Traceable, Generic[P]):
         from .named import names_of
 
         named, config = self._split(config)
-        traced = self.trace(**config)
+        traced = said(self.trace(**config))
         before = None if previous is None else {way: tuple(each) for way, each in previous.items()}
         launch = replace(launch_of(traced, grid, values(traced.signature, args, named)), previous=before)
         return Session(launch, schedule=schedule, seed=seed, check=check, max_steps=max_steps, limits=limits or Limits(),
@@ -350,7 +351,8 @@ class Kernel(Traceable, Generic[P]):
         whole = tree.Module(version, (self.target, *self._modes), 64, tuple(items))
         check_module(whole, {builder.shared.symbol: builder.name for builder in builders if builder.shared.allocations}, self.name, here)
         return Traced(self.name, whole, part.signature, part.block, part.cluster, module.shared, module.copies, module.files, config,
-                      bool(module.setmaxnreg), None if module.marks is None else module.marks.named(self.name))
+                      bool(module.setmaxnreg), None if module.marks is None else module.marks.named(self.name),
+                      tuple(each for builder in builders for each in builder.dropped))
 
     def part(self) -> _Part:
         """The entry in its default configuration, for a module with several entries."""

@@ -15,6 +15,7 @@ from .parameters import Parameter, Record, flat
 
 if TYPE_CHECKING:
     from ..runtime.diagnostics import Resources
+    from .dropped import Dropped
     from .marks import Named
 
 
@@ -34,6 +35,8 @@ class Traced:
     setmaxnreg: bool
     marks: Named | None = None
     """The names of its marks, where it was traced with them."""
+    dropped: tuple[Dropped, ...] = ()
+    """The results that nothing reads, of calls that are statements of their own."""
     _text: dict[bool, str] = field(default_factory=dict, repr=False)
     resources: dict[str, Resources] = field(default_factory=dict, repr=False, compare=False)
     """Of each entry, once `Kernel.assemble` has assembled it."""

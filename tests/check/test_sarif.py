@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ptxkit.check import check_text, language
+from ptxkit.check import check_text, dropped, language
 from ptxkit.check.families import RULES
 from ptxkit.check.sarif import SENTENCES, help_of, sarif, uri_of
 from ptxkit.cli.main import main
@@ -176,7 +176,7 @@ def test_logs_of_compilers_output_conform(path: Path) -> None:
 
 
 def test_every_rule_has_help_from_its_page() -> None:
-    for rule in (*RULES, *language.RULES):
+    for rule in (*RULES, *dropped.RULES, *language.RULES):
         assert help_of(rule), rule
         assert not help_of(rule).startswith("#")
     page = (Path(__file__).parents[2] / "docs" / "checks.md").read_text()

@@ -1,0 +1,49 @@
+"""Results that are lost: `add.u32(n, 1)`, a statement of its own without a destination, makes a register that nothing reads."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import CheckError
+from ..grammar import tree
+from ..grammar.errors import Finding, Position
+from ..settings import settings
+
+if TYPE_CHECKING:
+    from .traced import Traced
+
+RULES = {"result-dropped": "an instruction without a destination whose result nothing takes: the line changes nothing"}
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A result that nothing takes: of which instruction, in which function. `usage` names the operands, the destination first."""
+
+    function: str
+    result: tree.Operand
+    opcode: str
+    usage: str
+    position: Position | None
+
+    def finding(self, ptx_line: int | None = None, ptx_column: int = 0) -> Finding:
+        """What is said of it."""
+        return Finding(
+            "result-dropped", f"`{self.opcode}` is called without a destination, and nothing takes its result: the line changes nothing",
+            f"give the destination first, `{self.opcode}{self.usage}`, to write a register in place; else give the result a name",
+            self.position, "advice", "review", ptx_line, ptx_column)
+
+
+_said: set[Dropped] = set()
+
+
+def said(traced: Traced) -> Traced:
+    """The trace, before it runs. What it dropped is logged once in a process; PTXKIT_CHECK=error raises it, =off does not say it."""
+    if traced.dropped and settings().check == "error":
+        raise CheckError([each.finding() for each in traced.dropped])
+    for each in traced.dropped:
+        if each not in _said and settings().check != "off":
+            _said.add(each)
+            logging.getLogger("ptxkit").warning("%s", each.finding())
+    return traced
