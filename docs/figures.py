@@ -19,6 +19,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 RANDOM, BURST, BURST_F16 = "2026-11-26-h100-random", "2026-11-23-h200-burst", "2026-11-22-h200-burst-f16"
 EARLIER = "2026-11-25-h200-h100-random"
 SUSTAINED, FP8, ROWS, GROUPED = ("2026-11-21-h200-sustained", "2026-11-22-h200-fp8", "2026-11-26-h100-fp8-rows", "2026-11-24-h200-grouped")
+ATTENTION, ATTENTION_LADDER = "2026-11-26-h100-attention", "2026-11-26-h100-attention-ladder"
 PLOT = ROOT / "docs" / "random.svg"
 
 MARK = re.compile(r"(<!-- figure: (?P<name>[\w.-]+) -->)(?P<text>.*?)(<!-- /figure -->)", re.S)
@@ -213,6 +214,37 @@ def rows_mean() -> str:
     return f"{geometric_mean(row[3] for row in record(ROWS)['rows']):.3f}"
 
 
+# --------------------------------------------------------------------------------------------------- attention
+
+
+def attention_table() -> str:
+    """Each shape in TFLOP/s, and its speed over that of each backend of torch."""
+    lines = header("head dim | mask | length | batches | TFLOP/s | cuDNN | flash | ours / cuDNN | ours / flash")
+    for row in record(ATTENTION)["rows"]:
+        rates, of = row["tflops"], row["of"]
+        lines.append(f"| {row['head']} | {'causal' if row['causal'] else 'full'} | {row['length']} | {row['batches']} | "
+                     f"{rates['ours']:.0f} | {rates['cudnn']:.0f} | {rates['flash']:.0f} | {of['cudnn']:.3f} | {of['flash']:.3f} |")
+    return block(lines)
+
+
+def attention_summed(against: str, which: str) -> Figure:
+    return lambda: f"{record(ATTENTION)['summary'][against][which]:.3f}"
+
+
+def attention_ladder_table() -> str:
+    """Each step with both masks: TFLOP/s, the gain over the step before, and the speed over that of cuDNN."""
+    full, causal = (mask["results"] for mask in record(ATTENTION_LADDER)["masks"])
+    lines = header("step | full: TFLOP/s | gain | of cuDNN | causal: TFLOP/s | gain | of cuDNN")
+    names = ["loop", *(name for name in full if name not in ("loop", "cudnn", "flash")), "cudnn", "flash"]
+    for name in names:
+        cells = []
+        for seen in (full[name], causal[name]):
+            gain, of = seen.get("gain"), seen["of"].get("cudnn")
+            cells += [f"{seen['tflops']:.1f}", f"{gain['ratio']:.3f}" if gain else "", f"{of['ratio']:.3f}" if of else ""]
+        lines.append(f"| {name.replace('_', ' ')} | {' | '.join(cells)} |")
+    return block(lines)
+
+
 def header(titles: str) -> list[str]:
     """The first two lines of a table."""
     return [f"| {titles} |", "|---" * (titles.count("|") + 1) + "|"]
@@ -243,6 +275,10 @@ FIGURES: dict[str, Figure] = {
        for name, skewed in (("alike", False), ("skewed", True))},
     "grouped.torch": grouped_torch("mean"),
     "grouped.torch.least": grouped_torch("least"),
+    "attention.table": attention_table,
+    **{f"attention.{against}.{name}": attention_summed(against, which) for against in ("cudnn", "flash")
+       for name, which in (("mean", "geometric_mean"), ("least", "least"))},
+    "attention.ladder.table": attention_ladder_table,
 }
 
 
