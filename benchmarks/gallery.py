@@ -5,7 +5,8 @@
 
 Operands that are not in the L2: sets of them are taken in turn, 256 MB together at least. Kernel, copy and library are timed in the same
 rounds, in random order. The copy, torch's, reads half as many bytes as the kernel must move and writes the other half; `of_copy` is its
-time over the kernel's, and `of_library` the library's, round by round. A result is compared with float64 first. The file is written after
+time over the kernel's, and `of_library` the library's, round by round. A kernel that writes next to nothing is also timed beside the
+fastest of three streaming reads of its bytes (`of_read`). A result is compared with float64 first. The file is written after
 every row, and a kernel that raises has its sentence in its row. The exit status is 1 if one is wrong or raises, or there is no GPU.
 """
 
@@ -26,12 +27,15 @@ sys.path.insert(0, str(ROOT))                        # `examples` is no package 
 
 from examples.host.gallery import GALLERY  # noqa: E402
 from examples.host.problem import Problem  # noqa: E402
+from ptxkit.gemm.tools.bench.baselines import reads  # noqa: E402
 from ptxkit.measure.files import write_json  # noqa: E402
 from ptxkit.measure.regimes import REGIMES, Entry, capture, measure, sets_that_are_cold  # noqa: E402
 from ptxkit.measure.timer import TorchTimer  # noqa: E402
 from ptxkit.runtime import driver  # noqa: E402
 
 LEAST_BYTES = 256_000_000
+MOSTLY_READ = 8
+"""Bytes moved over bytes written, from which on a kernel is compared with a read."""
 
 
 def tensors(torch: Any, problem: Problem) -> dict[str, Any]:
@@ -82,16 +86,20 @@ def row(torch: Any, timer: Any, name: str, shape: tuple[Any, ...], rounds: int) 
     entries.append(Entry("copy", [lambda pair=pair: pair[1].copy_(pair[0]) for pair in pairs]))
     if problem.library:
         entries.append(Entry("library", [problem.library(torch, arrays) for arrays in sets]))
-    timed = dict(zip(("ours", "copy", "library"), measure(timer, [capture(timer, entry, regime) for entry in entries], regime, rounds),
-                     strict=False))
-    ours = timed["ours"].us
-    found |= {"sets": count, "us": {which: one.median for which, one in timed.items()}, "library": problem.library_name,
-              "gbs": 1e-3 * problem.bytes / timed["ours"].median}
+    if MOSTLY_READ * sum(outputs[name].nbytes for name in problem.right) < problem.bytes:
+        entries += reads(torch, problem.bytes, count)
+    timed: dict[str, list[float]] = {}
+    for one in measure(timer, [capture(timer, entry, regime) for entry in entries], regime, rounds):
+        name = one.captured.entry.name
+        timed[name] = min(one.us, timed.get(name, one.us), key=statistics.median)
+    ours, middle = timed["ours"], {which: statistics.median(us) for which, us in timed.items()}
+    found |= {"sets": count, "us": middle, "library": problem.library_name,
+              "gbs": 1e-3 * problem.bytes / middle["ours"]}
     if problem.operations:
-        found["tflops"] = 1e-6 * problem.operations / timed["ours"].median
-    for which, one in timed.items():
+        found["tflops"] = 1e-6 * problem.operations / middle["ours"]
+    for which, us in timed.items():
         if which != "ours":
-            found[f"of_{which}"] = statistics.median(theirs / own for own, theirs in zip(ours, one.us, strict=True))
+            found[f"of_{which}"] = statistics.median(theirs / own for own, theirs in zip(ours, us, strict=True))
     return found
 
 
@@ -114,6 +122,7 @@ def said(found: dict[str, Any]) -> str:
     if "wrong" in found:
         return "\n  ".join([f"{what}WRONG, {found['share_of_bound']:.3g} of what rounding allows", *found["wrong"]])
     rate = f"{found['tflops']:.1f} TFLOP/s" if "tflops" in found else f"{found['gbs']:.0f} GB/s, {found['of_copy']:.3f} of a copy's rate"
+    rate += f", {found['of_read']:.3f} of a read's" if "of_read" in found else ""
     beside = f", {found['of_library']:.3f} of {found['library']}'s" if "of_library" in found else ""
     return f"{what}{found['us']['ours']:.1f} us, {rate}{beside}"
 
