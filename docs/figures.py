@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,6 +20,7 @@ RANDOM, BURST, BURST_F16 = "2026-11-26-h100-random", "2026-11-23-h200-burst", "2
 EARLIER = "2026-11-25-h200-h100-random"
 SUSTAINED, FP8, ROWS, GROUPED = ("2026-11-21-h200-sustained", "2026-11-22-h200-fp8", "2026-11-26-h100-fp8-rows", "2026-11-24-h200-grouped")
 ATTENTION, ATTENTION_LADDER = "2026-11-26-h100-attention", "2026-11-26-h100-attention-ladder"
+TUNER, MARKS, STATIC, SIMULATOR = "2026-11-25-h100-tuner", "2026-11-25-h100-marks", "static", "2026-11-25-simulator"
 PLOT = ROOT / "docs" / "random.svg"
 
 MARK = re.compile(r"(<!-- figure: (?P<name>[\w.-]+) -->)(?P<text>.*?)(<!-- /figure -->)", re.S)
@@ -98,6 +99,16 @@ def random_mean(kind: str) -> Figure:
 
 def random_least(kind: str) -> Figure:
     return lambda: f"{min(ratios(KINDS[kind][0])):.2f}"
+
+
+def shape_of(product: str) -> str:
+    """`24x11008x8832:bf16:tt` as a page writes it."""
+    lengths, *_, layout = product.split(":")
+    return f"{lengths.replace('x', ' x ')} {layout}"
+
+
+def random_worst(kind: str) -> Figure:
+    return lambda: shape_of(min(record(RANDOM)["runs"][KINDS[kind][0]], key=lambda row: float(row[3]))[0])
 
 
 def random_plot() -> str:
@@ -186,6 +197,12 @@ def fp8_table() -> str:
     return block(lines)
 
 
+def ceilings(name: str, *limits: str) -> Figure:
+    """What the card could do at most in a record's run."""
+    return lambda: ", ".join(f"{limit} {found['value']:,.0f} {found['unit']}" for limit in limits
+                             for found in (record(name)["ceilings"][limit],))
+
+
 def summed(name: str, kind: str, against: str, which: str) -> Figure:
     """A figure of a record's own summary."""
     return lambda: f"{record(name)['summary'][kind][against][which]:.3f}"
@@ -210,8 +227,55 @@ def grouped_torch(which: str) -> Figure:
     return lambda: f"{record(GROUPED)['summary']['bf16']['of torch._grouped_mm'][which]:.2f}"
 
 
-def rows_mean() -> str:
-    return f"{geometric_mean(row[3] for row in record(ROWS)['rows']):.3f}"
+def grouped_case(case: str) -> Figure:
+    """The same of one case."""
+    def of() -> str:
+        (row,) = (row for row in record(GROUPED)["rows"] if row["case"] == case)
+        seen = row["contestants"]
+        return f"{min(seen[peer]['us'] for peer in PEERS if peer in seen) / seen['ours']['us']:.2f}"
+    return of
+
+
+def rows_figure(of: Callable[[list[float]], float]) -> Figure:
+    return lambda: f"{of([row[3] for row in record(ROWS)['rows']]):.3f}"
+
+
+def rows_worst() -> str:
+    return shape_of(min(record(ROWS)["rows"], key=lambda row: float(row[3]))[0]).rpartition(" ")[0]
+
+
+SCALES = {"tensor": "tensor", "row": "row", "1x128": "1 x 128", "128x128": "128 x 128", "1x128T": "1 x 128 of the transposed matrix"}
+
+
+def quantise_table() -> str:
+    lines = header("scales | share of a copy's rate")
+    for kind, title in SCALES.items():
+        shares = [row["ratio"] for row in record(ROWS)["quantisers"]["rows"] if row["kind"] == kind]
+        lines.append(f"| {title} | {min(shares):.2f} to {max(shares):.2f} |")
+    return block(lines)
+
+
+# --------------------------------------------------------------------------------------------------- tools
+
+def tuner_seconds(part: str) -> Figure:
+    return lambda: f"{median(run['seconds'] for run in record(TUNER)['parts'][part]):.1f}"
+
+
+def marks_overhead(which: str) -> Figure:
+    return lambda: f"{100 * record(MARKS)['marks'][which]['overhead']['part']:.1f} %"
+
+
+def marks_count() -> str:
+    return f"{sum(span['count'] for span in record(MARKS)['marks']['all']['spans']) / 1e6:.1f} million"
+
+
+def static(part: str, key: str) -> Figure:
+    return lambda: str(record(STATIC)[part][key])
+
+
+def empty_ctas() -> str:
+    found = record(SIMULATOR)["once, now"]["65,536 empty CTAs"]["now"]
+    return f"{found['median']:.1f} s and {found['megabytes']} MB"
 
 
 # --------------------------------------------------------------------------------------------------- attention
@@ -268,13 +332,36 @@ FIGURES: dict[str, Figure] = {
     "sustained.table": sustained_table,
     "sustained.mean": summed(SUSTAINED, "sustained bf16", "cublas", "geometric_mean"),
     "fp8.table": fp8_table,
-    "fp8-rows.mean": rows_mean,
+    **{f"random.{kind}.worst": random_worst(kind) for kind in KINDS},
+    **{f"burst.read.{size}.{name}": summed(BURST, "burst bf16", f"read, weights over {size} MB", which) for size in (25, 100)
+       for name, which in (("mean", "geometric_mean"), ("least", "least"))},
+    "burst.ceilings": ceilings(BURST, "wgmma bf16 burst", "wgmma e4m3 burst", "read 8 GiB"),
+    "fp8-rows.mean": rows_figure(geometric_mean),
+    "fp8-rows.p5": rows_figure(lambda ratios: percentile(ratios, 0.05)),
+    "fp8-rows.least": rows_figure(min),
+    "fp8-rows.worst": rows_worst,
+    "quantise.table": quantise_table,
     "grouped.mean": grouped_mean(),
     "grouped.without-fp8": grouped_mean(without="fp8"),
     **{f"grouped.{kind}.{name}": grouped_mean(kind, skewed=skewed) for kind in ("bf16", "fp8", "fp8-block")
        for name, skewed in (("alike", False), ("skewed", True))},
+    "grouped.ceilings": ceilings(GROUPED, "wgmma bf16 burst", "wgmma bf16 sustained", "wgmma e4m3 burst", "wgmma e4m3 sustained",
+                                 "read 8 GiB"),
+    "grouped.slower.alike": grouped_case("8x128x4096x7168:fp8-block"),
+    "grouped.slower.skewed": grouped_case("8x128x4096x7168:fp8-block:skewed"),
     "grouped.torch": grouped_torch("mean"),
     "grouped.torch.least": grouped_torch("least"),
+    "tuner.ratio": lambda: f"{record(TUNER)['ratio']:.2f}",
+    "tuner.tune": tuner_seconds("tune"),
+    "tuner.all": tuner_seconds("all"),
+    **{f"marks.{which}": marks_overhead(which) for which in ("tile", "stage", "all")},
+    "marks.us": lambda: f"{record(MARKS)['marks']['all']['overhead']['us']:,.0f}",
+    "marks.count": marks_count,
+    **{f"static.{name}": static(part, key) for name, part, key in (
+        *((each, "of", each) for each in ("mutants", "deletions")),
+        *((f"{each}.caught", "caught", each) for each in ("mutants", "deletions")),
+        *((f"{each}.errors", "caught", f"{each} with an error") for each in ("mutants", "deletions")))},
+    "simulator.empty": empty_ctas,
     "attention.table": attention_table,
     **{f"attention.{against}.{name}": attention_summed(against, which) for against in ("cudnn", "flash")
        for name, which in (("mean", "geometric_mean"), ("least", "least"))},

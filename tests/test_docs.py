@@ -178,6 +178,39 @@ def test_no_page_has_a_mean_by_hand(name: str) -> None:
     assert by_hand("It is 1.178 times as fast, <!-- figure: sustained.mean -->1.062<!-- /figure --> under load.") == ["burst.mean"]
 
 
+MEASURED = re.compile(r"(?<![\w.^-])\d[\d,.]*(?: to \d[\d,.]*)? ?"
+                      r"(?:x cuBLAS|times as (?:fast|long|slow)|times the (?:speed|time)|TFLOP/s|GB/s|TB/s|us\b)")
+SOURCE = re.compile(r"benchmarks/results/[\w.-]+|20\d\d-\d\d-\d\d|\d+ [A-Z][a-z]+ 20\d\d")
+ARITHMETIC = {"docs/attention.md": ("4.6 TB/s", "600 TFLOP/s")}
+"""What follows from a number of operations, and was not measured."""
+
+
+def without_source(text: str, *, anywhere: bool) -> list[str]:
+    """The measured figures outside marks and code, of sections that name neither a record nor a day; with `anywhere`, of all sections."""
+    prose = re.sub(r"^```.*?^```$", "", generator().figures().MARK.sub("", text), flags=re.M | re.S)
+    return [found for section in re.split(r"^(?=#)", prose, flags=re.M) if anywhere or not SOURCE.search(section)
+            for found in MEASURED.findall(section)]
+
+
+@pytest.mark.pure
+def test_measured_figures_say_where_they_are_from() -> None:
+    """In the README every one is made from a record; elsewhere its section names the record or the day."""
+    assert without_source((ROOT / "README.md").read_text(encoding="utf-8"), anywhere=True) == []
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        name = path.relative_to(ROOT).as_posix()
+        assert set(without_source(path.read_text(encoding="utf-8"), anywhere=False)) <= {*ARITHMETIC.get(name, ())}, name
+
+
+@pytest.mark.pure
+def test_a_figure_without_a_source_is_noticed() -> None:
+    assert without_source("It is 1.2 x cuBLAS: 700 TFLOP/s, 4.5 us, 2 to 3 times as fast.", anywhere=False) == [
+        "1.2 x cuBLAS", "700 TFLOP/s", "4.5 us", "2 to 3 times as fast"]
+    section = "# Now\n<!-- figure: burst.mean -->1.178<!-- /figure --> ([1](benchmarks/results/2026-11-23-h200-burst.json)): 3 us.\n"
+    assert without_source(section, anywhere=False) == []
+    assert without_source(section, anywhere=True) == ["3 us"]
+    assert without_source(section + "## Then\n4 us.\n```\n5 us\n```\n", anywhere=False) == ["4 us"]
+
+
 WITHOUT_A_SENTENCE = {"Label", "mnemonics", "note"}
 """Functions and classes that have no docstring, and need one. Scalar types (`class u32(b32)`) are said by their names."""
 
