@@ -141,7 +141,7 @@ def shared(module: tree.Module, entry: tree.Function, traced: Traced | None = No
         if plan is not None and size is None:
             size, what = plan.total, "dynamic"
         found.append(SharedFact(variable.name, size, _alignment(variable), what))
-        found += [SharedFact("" if part.name.startswith("#") else part.name, part.bytes, part.align, part.what, part.offset, variable.name)
+        found += [SharedFact(plan.said(part), part.bytes, part.align, part.what, part.offset, variable.name)
                   for part in (plan.allocations if plan is not None else ())]
     return tuple(found)
 

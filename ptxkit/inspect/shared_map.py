@@ -10,7 +10,6 @@ from .facts import EntryFacts, SharedFact
 
 WIDTH, BAR, LANE, CHARACTER = 1000.0, 40.0, 17.0, 6.7
 _STAGES = re.compile(r"tile (\d+) x \d+ x |mbarrier x (\d+)")
-_NAME = re.compile(r"[\w$.#]+")
 
 
 def drawn(entry: EntryFacts) -> str:
@@ -37,7 +36,7 @@ def _bar(top: SharedFact, inside: Sequence[SharedFact], scale: float, y: float,
     for number, part in enumerate(sorted(inside, key=lambda each: each.offset or 0)):
         size, start = part.bytes or 0, part.offset or 0
         x, wide = start * scale, max(size * scale, 1.5)
-        name = part.name or part.what
+        name = part.name
         label = f"{name} · {size:,} B"
         lines = " ".join(map(str, about.get(part.name, ())))
         data = f' data-p="{lines}"' if lines else ""
@@ -79,15 +78,17 @@ def _leader(label: str, x: float, y: float, lanes: list[float]) -> Iterator[str]
 def _users(entry: EntryFacts) -> dict[str, list[int]]:
     """The PTX lines of the copies, descriptors and barrier instructions by the name of the memory that they are about."""
     found: dict[str, dict[int, None]] = {}
+    names = sorted((part.name for part in entry.shared), key=len, reverse=True)
+    begins = re.compile(rf"({'|'.join(map(re.escape, names))})(?![\w$.])")
 
     def add(address: str, line: int | None) -> None:
-        name = _NAME.match(address)
+        name = begins.match(address)
         if name and line is not None:
             found.setdefault(name.group(), {})[line] = None
 
     for barrier in entry.barriers:
         for use in (*barrier.inits, *barrier.arrives, *barrier.copies, *barrier.waits):
-            add(barrier.name, use.line)
+            add(barrier.address, use.line)
     for copy in entry.copies:
         add(copy.shared, copy.line)
     for descriptor in entry.descriptors:

@@ -45,9 +45,10 @@ def of_mask(mask: int, total: int, known: bool = True) -> str:
 
 
 def address(analysis: Analysis, form: Linear, site: Site | None = None) -> str:
-    """`symbol+1024 + 8192*%r12`; what a trace has put there by its name: where the threads of the site come to at the lowest."""
+    """`symbol+1024 + 8192*%r12`; what a trace has put there as `check` calls it: where the threads of the site come to at the lowest."""
     symbol, offset = _named(analysis, form, form.offset if site is None else analysis.memory.low(site, form))
-    parts = [f"{symbol}{offset:+,}" if symbol and offset else symbol or f"{offset:#x}"]
+    beside = f" ({offset:+,})" if " " in symbol else f"{offset:+,}"
+    parts = [f"{symbol}{beside if offset else ''}" if symbol else f"{offset:#x}"]
     for term, factor in sorted(form.terms, key=lambda pair: (-abs(pair[1]), pair[0].name)):
         name = value(term)
         parts.append(name if factor == 1 else f"{factor:,}*{name}")
@@ -60,8 +61,8 @@ def _named(analysis: Analysis, form: Linear, low: int) -> tuple[str, int]:
     plan = analysis.traced.shared if analysis.traced else None
     if plan is not None and form.symbol == plan.symbol:
         for part in plan.allocations:
-            if 0 <= low - part.offset < part.bytes and not part.name.startswith("#"):
-                return part.name, form.offset - part.offset
+            if 0 <= low - part.offset < part.bytes:
+                return plan.said(part), form.offset - part.offset
     return form.symbol or "", form.offset
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 
-from ptxkit import Ptr, kernel, smem, tid
-from ptxkit.ptx import bar, ld, mov, st
+from ptxkit import Ptr, if_, kernel, smem, tid
+from ptxkit.check.places import Places
+from ptxkit.idioms import wait
+from ptxkit.inspect.entry import facts
+from ptxkit.inspect.shared_map import drawn
+from ptxkit.ptx import bar, cp, ld, mbarrier, mov, st
 from ptxkit.types import bf16, u32
 
 pytestmark = pytest.mark.pure
@@ -41,3 +46,26 @@ def test_findings_name_what_the_author_sees() -> None:
         assert f" writes {place} of CTA 0, which " in finding.message
     assert "#" not in json.dumps([finding.message for finding in report.findings])
     assert "#" not in races.trace().shared._repr_html_().replace("&#x27;", "").split("<table", 1)[1]
+
+
+@kernel(block=32)
+def copied(out: Ptr[u32], x: Ptr[u32]) -> None:
+    """A copy in bulk to the second half of an array."""
+    first, full = smem.array(u32, 64), smem.mbarrier(1)
+    mbarrier.init.shared__cta.b64(full[0], 1)
+    with if_(tid.x == 0):
+        mbarrier.arrive.expect_tx.shared__cta.b64(full[0], 128)
+        cp.async_.bulk.shared__cluster.global_.mbarrier__complete_tx__bytes(first.at(32), x, 128, full[0])
+    wait(full[0], 0)
+    st.global_.u32(out, ld.shared.u32(first.at(32)))
+
+
+def test_inspect_uses_the_same_words() -> None:
+    line = copied.function.__code__.co_firstlineno + 3
+    traced = copied.trace()
+    (entry,) = facts(traced.numbered()[0], Places(*traced.numbered()), traced)
+    assert [part.name for part in entry.shared[1:]] == [f"the u32[64] of line {line}", f"the mbarrier[1] of line {line}"]
+    assert [each.shared for each in entry.copies] == [f"the u32[64] of line {line} (+128)"]
+    assert [each.address for each in entry.barriers] == [f"the mbarrier[1] of line {line}"]
+    used = {named: lines.split() for lines, named in re.findall(r'data-p="([\d ]+)"><title>(.*?):', drawn(entry))}
+    assert {named: len(lines) for named, lines in used.items()} == {f"the u32[64] of line {line}": 1, f"the mbarrier[1] of line {line}": 4}
