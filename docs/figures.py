@@ -21,6 +21,7 @@ EARLIER = "2026-11-25-h200-h100-random"
 SUSTAINED, FP8, ROWS, GROUPED = ("2026-11-21-h200-sustained", "2026-11-22-h200-fp8", "2026-11-26-h100-fp8-rows", "2026-11-24-h200-grouped")
 ATTENTION, ATTENTION_LADDER = "2026-11-26-h100-attention", "2026-11-26-h100-attention-ladder"
 TUNER, MARKS, STATIC, SIMULATOR = "2026-11-25-h100-tuner", "2026-11-25-h100-marks", "static", "2026-11-25-simulator"
+GALLERY = "2026-11-26-h100-gallery"
 PLOT = ROOT / "docs" / "random.svg"
 
 MARK = re.compile(r"(<!-- figure: (?P<name>[\w.-]+) -->)(?P<text>.*?)(<!-- /figure -->)", re.S)
@@ -309,6 +310,27 @@ def attention_ladder_table() -> str:
     return block(lines)
 
 
+# --------------------------------------------------------------------------------------------------- the gallery
+
+
+def span(rows: list[Any], name: str, spec: str = ".2f") -> str:
+    """The least and the largest of a column, where rows have it."""
+    found = [f"{value:{spec}}" for value in sorted(row[name] for row in rows if name in row)]
+    return " - ".join(dict.fromkeys((found[0], found[-1]))) if found else ""
+
+
+def gallery_table() -> str:
+    lines = header("kernel | shapes | rate | copy / ours | read / ours | library / ours | library")
+    kernels: dict[str, list[Any]] = {}
+    for row in record(GALLERY)["rows"]:
+        kernels.setdefault(row["kernel"], []).append(row)
+    for kernel, rows in kernels.items():
+        rate = f"{span(rows, 'tflops', '.1f')} TFLOP/s" if "tflops" in rows[0] else f"{span(rows, 'gbs', '.0f')} GB/s"
+        ratios_of = " | ".join(span(rows, f"of_{which}") for which in ("copy", "read", "library"))
+        lines.append(f"| `{kernel}` | {len(rows)} | {rate} | {ratios_of} | {rows[0].get('library', '')} |")
+    return block(lines)
+
+
 def header(titles: str) -> list[str]:
     """The first two lines of a table."""
     return [f"| {titles} |", "|---" * (titles.count("|") + 1) + "|"]
@@ -341,6 +363,7 @@ FIGURES: dict[str, Figure] = {
     "fp8-rows.least": rows_figure(min),
     "fp8-rows.worst": rows_worst,
     "quantise.table": quantise_table,
+    "gallery.table": gallery_table,
     "grouped.mean": grouped_mean(),
     "grouped.without-fp8": grouped_mean(without="fp8"),
     **{f"grouped.{kind}.{name}": grouped_mean(kind, skewed=skewed) for kind in ("bf16", "fp8", "fp8-block")
