@@ -1,4 +1,4 @@
-"""Folders that are full in truth: a file system of 64 KiB, mounted for one process. What is met is one sentence, and nothing bad is kept."""
+"""Folders that are full: a file system of 64 KiB, mounted for one process. What is met is one sentence, and nothing bad is kept."""
 
 from __future__ import annotations
 
