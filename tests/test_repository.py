@@ -322,6 +322,11 @@ def test_importing_ptxkit_loads_nothing_heavy() -> None:
     assert not loaded_by("import ptxkit; from ptxkit import Layout, Ptr, TensorMap, func, if_, kernel, smem, tid") & HEAVY
 
 
+def test_importing_kernels_loads_nothing_heavy() -> None:
+    """The heuristics, which choose one for a problem, compute with NumPy."""
+    assert not loaded_by("import ptxkit.gemm.kernels.dense, ptxkit.gemm.kernels.grouped, ptxkit.attention.kernels.forward") & HEAVY
+
+
 def test_importing_the_grammar_loads_no_other_room() -> None:
     found = loaded_by("import ptxkit.grammar")
     assert not found & HEAVY

@@ -18,7 +18,8 @@ from ..config.parts import L2_FETCH, ConfigError, Cooperative, Direct, Swizzle, 
 from ..problem.dense import LINE, PREFETCH_STAGES
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
-from ..scheduler.tile_cost import OnHost, TileCost
+from ..scheduler.host_cost import on_host
+from ..scheduler.tile_cost import TileCost
 from ..scheduler.two_kernels import TwoKernelPlan
 from .group_tile import LONGEST_FIRST, GroupTile, in_this_order, swapped
 from .grouped_gathered import gathered
@@ -156,7 +157,7 @@ def _second(problem: GroupProblem, first: CostedTile, tiles: CostedTiles, card: 
     Where there are few waves the last one is a large part of the time, and only the lengths say whether it is full.
     """
     rows = round(problem.mean * problem.groups)
-    samples = [OnHost(card.sms).groups(skewed(problem.groups, rows, number=number)) for number in range(1, SAMPLES + 1)]
+    samples = [on_host(skewed(problem.groups, rows, number=number), card.sms) for number in range(1, SAMPLES + 1)]
 
     def time(cost: TileCost | TwoKernelPlan) -> float:
         return sum(cost.time(groups, problem.n) for groups in samples)

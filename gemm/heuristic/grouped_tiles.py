@@ -17,6 +17,7 @@ from ..config.grouped import CONTIGUOUS_ROWS, DynamicGroups, StagedGroups, Stati
 from ..config.parts import ClusterShape, Pingpong, Swizzle, Tile
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
+from ..scheduler.host_cost import on_host
 from ..scheduler.tile_cost import TileCost
 from .group_tile import LONGEST_FIRST, GroupTile, swapped
 from .grouped_lines import longer, straddles
@@ -285,7 +286,8 @@ def best(tiles: CostedTiles, problem: GroupProblem, sms: int) -> CostedTile:
     """The tile for groups of the expected size, or for all blocks of contiguous groups."""
     alike = (math.ceil(problem.mean),) * problem.groups if problem.options.layout != "contiguous" else \
         (CONTIGUOUS_ROWS,) * math.ceil(problem.rows / CONTIGUOUS_ROWS)
-    return min(tiles, key=lambda each: cost_of(for_alike(each, problem), problem).time_of(alike, problem.n, sms))
+    groups = on_host(alike, sms)
+    return min(tiles, key=lambda each: cost_of(for_alike(each, problem), problem).time(groups, problem.n))
 
 
 __all__ = ["FEW", "FEWER_STAGES", "FEW_GATED", "FROM_TAIL_OF_MUCH", "MORE_BUFFERS", "NARROW", "PAIR", "PLAIN", "PLAIN_GATED", "PREFILL",

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from ptxkit import Reg, nctaid
 from ptxkit.idioms import inverse
 from ptxkit.ptx import add, cvt, mov, mul, redux, selp, setp
@@ -101,44 +99,6 @@ class OnDevice:
         return (which & a) | (~which & b)
 
 
-@dataclass(frozen=True, slots=True)
-class OnHost:
-    """The lengths of all groups are one numpy array."""
-
-    ctas: int
-
-    def groups(self, lengths: Sequence[int]) -> Groups:
-        """Groups with these lengths."""
-        return Groups(self, [np.array(lengths, np.int64)])
-
-    def rows(self, tokens: Any, of: int) -> Any:
-        return -(-tokens // of)
-
-    def waves(self, tiles: int) -> int:
-        return -(-tiles // self.ctas)
-
-    def total(self, numbers: Sequence[Any]) -> int:
-        return sum(int(number.sum()) for number in numbers)
-
-    def real(self, number: Any) -> Any:
-        return np.float32(number)
-
-    def times(self, a: Any, b: Any) -> Any:
-        return a * b
-
-    def plus(self, a: Any, b: Any) -> Any:
-        return a + b
-
-    def less(self, a: Any, b: Any) -> Any:
-        return a < b
-
-    def pick(self, which: Any, a: Any, b: Any) -> Any:
-        return np.where(which, a, b)
-
-    def either(self, which: Any, a: Any, b: Any) -> Any:
-        return np.where(which, a, b)
-
-
 class Groups:
     """The lengths of a set of groups. Groups outside the set have length 0."""
 
@@ -199,12 +159,9 @@ class TileCost:
         steps = rows(self.step) + rows(self.tokens) * self.fixed_steps
         return by.times(by.real(steps), by.times(by.real(across), by.real(self.wave)))
 
-    def time_of(self, lengths: Sequence[int], n: int, ctas: int) -> float:
-        """The time of a product with `n` columns, in 1 / (10 `ctas`) of the unit of `wave`."""
-        return self.time(OnHost(ctas).groups(lengths), n)
-
     def time(self, groups: Groups, n: int) -> float:
-        """As `time_of`, for groups on the host. `groups` keeps its counts of rows, so several tile shapes can share them."""
+        """The time of a product with `n` columns, in 1 / (10 `ctas`) of the unit of `wave`. `groups` are on the host (`host_cost.on_host`);
+        they keep their counts of rows, so several tile shapes can share them."""
         count = self.count(groups, n)
         return float(in_waves(groups.by, count)) / count.tiles if count.tiles else 0.0
 
@@ -217,4 +174,4 @@ def in_waves(by: Arithmetic, count: Count) -> Any:
     return by.times(by.real(by.waves(count.tiles) * by.ctas * LEVEL + count.tiles * (10 - LEVEL)), count.time)
 
 
-__all__ = ["ALL_LANES", "LEVEL", "Arithmetic", "Count", "Groups", "OnDevice", "OnHost", "TileCost", "in_waves"]
+__all__ = ["ALL_LANES", "LEVEL", "Arithmetic", "Count", "Groups", "OnDevice", "TileCost", "in_waves"]

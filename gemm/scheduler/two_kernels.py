@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .tile_cost import LEVEL, Arithmetic, Count, Groups, OnHost, TileCost, in_waves
+from .tile_cost import LEVEL, Arithmetic, Count, Groups, TileCost, in_waves
 
 
 class Assignment(NamedTuple):
@@ -53,13 +53,17 @@ class TwoKernelPlan:
 
     def own(self, lengths: Sequence[int], n: int, ctas: int) -> tuple[int, ...]:
         """On the host: the lengths of this kernel's groups, and 0 for groups of the other kernel."""
-        groups = OnHost(ctas).groups(lengths)
+        from .host_cost import on_host
+
+        groups = on_host(lengths, ctas)
         (alone,), (shared,) = groups.lengths, self.if_shared(groups, n)
         return tuple(self.settled(groups.by, self.shares(groups, n), alone, shared).tolist())
 
     def alone(self, lengths: Sequence[int], n: int, ctas: int) -> bool:
         """On the host: whether this kernel has all groups if they are not shared."""
-        groups = OnHost(ctas).groups(lengths)
+        from .host_cost import on_host
+
+        groups = on_host(lengths, ctas)
         return bool(self._second(groups, *self._counts(groups, n)) != self.is_first)
 
     def time(self, groups: Groups, n: int) -> float:

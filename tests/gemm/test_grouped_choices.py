@@ -16,6 +16,7 @@ from ptxkit.gemm.heuristic.grouped import heuristic
 from ptxkit.gemm.heuristic.grouped_tiles import FEW, STATIC_BLOCKS, CostedTile, cost_of, static_pays, tiles_of
 from ptxkit.gemm.launch.ptr_array import PointerArrays, PointerProblem
 from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
+from ptxkit.gemm.scheduler.host_cost import on_host
 from ptxkit.gemm.scheduler.tile_cost import TileCost
 from ptxkit.gemm.tools.bench.grouped_cases import Case, case, skewed
 from ptxkit.gemm.tools.problems import array, arrays_of, problem_of
@@ -112,7 +113,8 @@ def beside_each_other(measured: dict[str, dict[str, float]],
             continue
         problem = problem_of(one)
         seen = [(each, us_of(times, each, one, problem)) for each in tiles_of(problem)]
-        logs.append([math.log(us / time(each, problem).time_of(one.lengths, one.columns, 132)) for each, us in seen if us is not None])
+        groups = on_host(one.lengths, 132)
+        logs.append([math.log(us / time(each, problem).time(groups, one.columns)) for each, us in seen if us is not None])
     return logs
 
 
