@@ -10,7 +10,7 @@ import numpy as np
 from ptxkit.cards import H200, Card
 from ptxkit.dsl.arguments import WORDS
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.launch.simulate import bytes_of
+from ptxkit.gemm.launch.on_cpu import bytes_of
 from ptxkit.runtime.arrays import ArrayView
 
 from ..config.forward import ForwardConfig

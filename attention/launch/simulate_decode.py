@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptxkit.cards import H200, Card
-from ptxkit.gemm.launch.simulate import bytes_of
+from ptxkit.gemm.launch.on_cpu import bytes_of
 
 from ..kernels.decode import combine, decode
 from ..problem.decode import DecodeArrays, DecodeProblem

@@ -267,11 +267,11 @@ def simulate_products(a: Array, first: Array, b: Array, second: Array, *, out: A
 
 
 def _views(given: dict[str, Any]) -> dict[str, ArrayView]:
-    from .simulate import _view
+    from .on_cpu import view_of
 
     def seen(name: str, array: Any) -> ArrayView:
         if array.dtype.kind != "i":
-            return _view(name, array, None)
+            return view_of(name, array, None)
         strides = tuple(stride // array.itemsize for stride in array.strides)
         return ArrayView(0, array.shape, strides, "s32" if array.itemsize == 4 else "s64", 0, "numpy")
 
@@ -283,7 +283,7 @@ def _run(problem: CombineProblem | ProductsProblem, given: dict[str, Any], how: 
 
     from ptxkit.sim import Report, run
 
-    from .simulate import bytes_of
+    from .on_cpu import bytes_of
 
     if problem.empty:
         return Report(checked=False)

@@ -232,9 +232,9 @@ def simulate(x: Array, kind: Kind = "row", *, out: Array, out_scale: Array, tran
 
     from ptxkit.sim import run
 
-    from .simulate import _view, bytes_of
+    from .on_cpu import bytes_of, view_of
 
-    problem = QuantiseProblem(_view("x", x, None), _view("out", out, None), _view("out_scale", out_scale, None), kind, transposed)
+    problem = QuantiseProblem(view_of("x", x, None), view_of("out", out, None), view_of("out_scale", out_scale, None), kind, transposed)
     if problem.empty:
         return []
     steps = problem.steps(card.sms)

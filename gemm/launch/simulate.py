@@ -10,9 +10,7 @@ from ptxkit.cards import H200, Card
 from ptxkit.dsl.parameters import values
 from ptxkit.dsl.tensormap import TensorMap
 from ptxkit.errors import LaunchError
-from ptxkit.runtime.arrays import ArrayView
 from ptxkit.timeline.simulated import marked
-from ptxkit.types import TYPES
 
 from ..config.dense import DenseConfig
 from ..heuristic.dense import heuristic
@@ -23,15 +21,13 @@ from ..scheduler.hilbert import hilbert
 from .aligning import Copy
 from .dense import as_one
 from .grid import COUNTER_BYTES, Grid, kernel_of
+from .on_cpu import Array, bytes_of, lines_of, part_of, strided, view_of
 
 if TYPE_CHECKING:
     from ptxkit.sim import Report
 
-Array = np.ndarray[Any, Any]
-
 MARKS = 1 << 14
 """Marks that a warp has room for in each of its roles."""
-_WORDS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
 def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: float = 1.0, beta: float = 0.0, bias: Array | None = None,
@@ -51,7 +47,7 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
 
     given = {"a": a, "b": b, "out": out, "c": c, "bias": bias, "residual": residual, "a_scale": a_scale, "b_scale": b_scale}
     words = {"a": dtype, "b": dtype}
-    views = {name: _view(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items() if array is not None}
+    views = {name: view_of(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items() if array is not None}
     arrays, options = Arrays(**views), Options(alpha, beta, activation, accumulate, fast_accum, batch_invariant)
     parts = products(arrays)
     if parts != [arrays]:
@@ -60,13 +56,13 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
                                "schedule": schedule, "seed": seed, "check": check, "counters": counters, "marks": marks}
         reports = []
         for part in parts:
-            own: dict[str, Any] = {name: _part(given[seen.owner], views[seen.owner], seen) for name, seen in part.named()}
+            own: dict[str, Any] = {name: part_of(given[seen.owner], views[seen.owner], seen) for name, seen in part.named()}
             reports.append(simulate(**own, **how))
         return next((report for report in reports if report.verdict != "clean"), reports[-1])
     whole = as_one(arrays, config)
     if whole is not arrays:
-        given |= {name: _strided(array, getattr(whole, name)) for name, array in given.items() if array is not None}
-        a, b, out = (_strided(array, getattr(whole, name)) for name, array in (("a", a), ("b", b), ("out", out)))
+        given |= {name: strided(array, getattr(whole, name)) for name, array in given.items() if array is not None}
+        a, b, out = (strided(array, getattr(whole, name)) for name, array in (("a", a), ("b", b), ("out", out)))
     problem = Problem(whole, options)
     if problem.empty or not problem.k:
         out[...] = 0
@@ -95,12 +91,12 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
     def operand(name: str) -> Array:
         if name in copied:
             return copied[name]
-        return _lines(a, problem.a_major == "k") if name == "a" else _lines(b, problem.b_major == "mn")
+        return lines_of(a, problem.a_major == "k") if name == "a" else lines_of(b, problem.b_major == "mn")
 
     first, second = ("b", "a") if config.swap_ab else ("a", "b")
     maps = {"a": operand(first) if "a" in records else nothing, "b": operand(second) if "b" in records else nothing,
-            "d": _lines(out, True) if "d" in records else nothing,
-            "sfa_map": _lines(a_scale, False) if "sfa_map" in records and a_scale is not None else nothing}
+            "d": lines_of(out, True) if "d" in records else nothing,
+            "sfa_map": lines_of(a_scale, False) if "sfa_map" in records and a_scale is not None else nothing}
     named = {**maps, **grid.arguments(problem, arrays, options, pointer)}
     own = {parameter.name: named[parameter.name] for parameter in traced.signature if parameter.name in named}
     if traced.marks is not None:
@@ -124,66 +120,6 @@ def _aligned(copy: Copy, operand: Array | None, problem: Problem, card: Card, sc
     one = problem.of_a if copy.name == "a" else problem.of_b
     shape, strides = one.lines.dims[::-1], (*one.lines.strides[::-1], operand.itemsize)
     return np.lib.stride_tricks.as_strided(made.view(f"u{operand.itemsize}"), shape, strides).view(operand.dtype)
-
-
-def _view(name: str, array: Array, word: str | None) -> ArrayView:
-    known = _WORDS.get(array.dtype.name)
-    if known is None and array.dtype.kind == "u" and word is not None and TYPES[word].bits == 8 * array.dtype.itemsize:
-        known = word
-    if known is None:
-        raise LaunchError(f"{name} has elements of {array.dtype}: pass {', '.join(_WORDS)}, or unsigned integers and the type of their "
-                          "bits as dtype=")
-    size = array.dtype.itemsize
-    return ArrayView(_place(array), array.shape, tuple(s // size for s in array.strides), known, 0, name)
-
-
-def _place(array: Array) -> int:
-    """The address of an array modulo 256: the CPU device places the memory that it is a part of at a multiple of that."""
-    whole = array
-    while isinstance(whole.base, np.ndarray):
-        whole = whole.base
-    return int(array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) % 256
-
-
-def _strided(array: Array, seen: ArrayView) -> Array:
-    """The same memory with the shape and strides of this view."""
-    strides = tuple(stride * array.itemsize for stride in seen.strides)
-    return np.lib.stride_tricks.as_strided(_bits(array), seen.shape, strides).view(array.dtype)
-
-
-def _part(array: Array | None, whole: ArrayView, seen: ArrayView) -> Array:
-    """What a view of a part of an array shows of it."""
-    assert array is not None
-    skipped = (seen.pointer - whole.pointer) // array.itemsize
-    first = _bits(array)[tuple(slice(1) for _ in array.shape)].reshape(-1) if array.ndim else _bits(array).reshape(1)
-    flat = np.lib.stride_tricks.as_strided(first, (skipped + 1,), (array.itemsize,))
-    strides = tuple(stride * array.itemsize for stride in seen.strides)
-    return np.lib.stride_tricks.as_strided(flat[skipped:], seen.shape, strides).view(array.dtype)
-
-
-def bytes_of(array: Array) -> Array:
-    """The memory from an array's first element to its last, as an array of bytes that shares it."""
-    extent = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + array.itemsize
-    first = _bits(array)[tuple(slice(1) for _ in array.shape)].reshape(-1).view(np.uint8)
-    return np.lib.stride_tricks.as_strided(first, (extent,), (1,))
-
-
-def _bits(array: Array) -> Array:
-    """The same memory as unsigned integers: NumPy can change strides only of its own types."""
-    return array.view(np.dtype(f"u{array.itemsize}"))
-
-
-def _lines(array: Array, columns_are_contiguous: bool) -> Array:
-    """The array with its contiguous axis last. The stride of an extent of 1 has no meaning, so it is replaced by one that a tensor map
-    accepts."""
-    array = array if columns_are_contiguous else np.swapaxes(array, -1, -2)
-    strides = list(array.strides)
-    for axis in range(array.ndim - 2, -1, -1):
-        if array.shape[axis] == 1 and strides[axis] % 16:
-            strides[axis] = -(-array.shape[axis + 1] * max(strides[axis + 1], array.itemsize) // 16) * 16
-    if tuple(strides) == array.strides:
-        return array
-    return np.lib.stride_tricks.as_strided(_bits(array), strides=strides).view(array.dtype)
 
 
 __all__ = ["simulate"]

@@ -20,13 +20,12 @@ from ..config.grouped import GroupedConfig
 from ..heuristic.grouped import heuristic
 from ..kernels.clear_groups import clear_groups
 from ..kernels.update_tensormaps import update_tensormaps
-from ..problem.dense import Lines
 from ..problem.group_parts import spans
 from ..problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ..scheduler.group_table import Layout
 from .group_kernels import kernel_of, records_of_templates
+from .on_cpu import WORDS, Array, bytes_of, integer, lines_of, map_of, view_of, worst
 from .ptr_array import PointerArrays, PointerProblem
-from .simulate import _WORDS, Array, _lines, _view, bytes_of
 
 if TYPE_CHECKING:
     from ptxkit.sim import Report
@@ -64,16 +63,12 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
         of_parts = [_part(given, first, count, layout) for first, count in spans(problem.groups)]
         if weights is not None:
             of_parts = [{**part, "x_scale": None, "weights": weights} for part in of_parts]
-        return _worst([simulate(**part, **more) for part in of_parts])
+        return worst([simulate(**part, **more) for part in of_parts])
     config = config or heuristic(problem, card)
     ctas = problem.grid(config, card.sms)
     how: dict[str, Any] = {"schedule": schedule, "seed": seed, "check": check}
     reports = [_kernel(problem, arrays, given, gated, each, config, ctas, how) for each in config.kernels]
-    return _worst(reports)
-
-
-def _worst(reports: Sequence[Report]) -> Report:
-    return next((report for report in reports if report.verdict != "clean"), reports[0])
+    return worst(reports)
 
 
 def _part(given: dict[str, Array | None], first: int, count: int, layout: Layout) -> dict[str, Any]:
@@ -105,7 +100,7 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
     workspace = np.zeros(workspace_bytes(operands.max_groups, operands.layout) // 4 if config.needs_workspace else 1, np.uint32)
     flat_x, flat_out = (array.reshape(-1, array.shape[-1]) for array in (x, out))
     previous = None if first is config else _first_kernel(problem, first, given["lengths"], flat_out, workspace, ctas)
-    seen = _lines(flat_out, True)
+    seen = lines_of(flat_out, True)
 
     def pointer(name: str) -> Any:
         array = given.get(name)
@@ -127,15 +122,15 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
     other = TensorMap(seen, box=(1, 16 // out.itemsize)) if config.updates_maps else TensorMap(flat_x[0, :16 // x.itemsize],
                                                                                                     box=(16 // x.itemsize,))
     nothing = TensorMap(flat_x[0, :16 // x.itemsize], box=(16 // x.itemsize,))
-    maps: dict[str, Any] = {"x": _lines(flat_x, True), "w": _lines(halves, problem.w_major == "k"), "y": other,
+    maps: dict[str, Any] = {"x": lines_of(flat_x, True), "w": lines_of(halves, problem.w_major == "k"), "y": other,
                             "sfa_map": nothing, "sfb_map": nothing, "x_tail": nothing}
     if "y" in records:
         lines, y_offset = problem.stored(config)
-        maps["y"] = _described(flat_out, records["y"], lines, -y_offset)
+        maps["y"] = map_of(flat_out, records["y"], lines, -y_offset)
     if "sfa_map" in records and x_scale is not None:
-        maps["sfa_map"] = _described(bytes_of(x_scale).view(x_scale.dtype), records["sfa_map"], problem.s_lines)
+        maps["sfa_map"] = map_of(bytes_of(x_scale).view(x_scale.dtype), records["sfa_map"], problem.s_lines)
     if "sfb_map" in records and w_scale is not None:
-        maps["sfb_map"] = _described(bytes_of(w_scale).view(w_scale.dtype), records["sfb_map"], problem.w_s_lines)
+        maps["sfb_map"] = map_of(bytes_of(w_scale).view(w_scale.dtype), records["sfb_map"], problem.w_s_lines)
     if "x_tail" in records:
         maps["x_tail"] = maps["x"]
     if config.updates_maps:
@@ -151,13 +146,6 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
     named = {**maps, **problem.arguments(arrays, config, pointer)}
     return run(traced, grid=ctas, args=values(traced.signature, (), named), previous=previous,
                max_steps=UNLIMITED, **how)
-
-
-def _described(array: Array, record: Any, lines: Lines, offset: int = 0) -> TensorMap:
-    """The map of an array as the device adapter encodes it, with the box that the kernel copies."""
-    strides = tuple(stride // array.itemsize for stride in reversed(lines.strides))
-    return TensorMap(array, box=tuple(reversed(record.box)), swizzle=record.swizzle, shape=lines.dims[::-1], strides=(*strides, 1),
-                     offset=offset)
 
 
 def _first_kernel(problem: GroupProblem, first: GroupedConfig, lengths: Any, flat_out: Array, workspace: Array,
@@ -185,17 +173,16 @@ def described(x: Array, w: Array, lengths: Array, out: Array, x_scale: Array | N
 def _views(given: dict[str, Array | None], dtype: str | None, out_dtype: str | None) -> GroupArrays:
     """The arrays as the device adapter would see them."""
     words = {"x": dtype, "w": dtype}
-    views = {name: _view(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items()
+    views = {name: view_of(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items()
              if array is not None and name not in _NUMBERS}
     for name in _NUMBERS:
         array = given.get(name)
         if array is not None:
-            views[name] = views["x"]._replace(shape=array.shape, strides=(1,), dtype=_INTEGERS.get(array.dtype.name, "s64"))
+            views[name] = views["x"]._replace(shape=array.shape, strides=(1,), dtype=integer(array))
     return GroupArrays(**views)
 
 
 _NUMBERS = ("lengths", "gather", "scatter")
-_INTEGERS = {"int32": "s32", "uint32": "u32"}
 
 
 def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config: GroupedConfig | None = None, mean_tokens: float = 128,
@@ -220,7 +207,7 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     original = memory.copy()
     sizes = np.array([(len(x), len(w), x.shape[1]) for x, w, _ in matrices], np.uint32)
     addresses = [np.array([_first_address() + place for place in places[i::3]], np.uint64) for i in range(3)]
-    words = [_WORDS[array.dtype.name] for array in matrices[0]]
+    words = [WORDS[array.dtype.name] for array in matrices[0]]
     one = ArrayView(0, (len(matrices),), (1,), "s64", 0, "numpy")
     arrays = PointerArrays(one, one, one, ArrayView(0, sizes.shape, (3, 1), "s32", 0, "numpy"))
     problem = PointerProblem(arrays, words[0], words[1], words[2], mean_tokens, fast_accum, batch_invariant)

@@ -16,8 +16,7 @@ from ..heuristic.grouped_k import heuristic
 from ..kernels.grouped_k import group_gemm_k
 from ..problem.grouped_k import ArraysAlongK, ProblemAlongK, parts
 from .grouped_k import check_config
-from .simulate import Array, _view
-from .simulate_grouped import _INTEGERS, _described, _worst
+from .on_cpu import Array, integer, map_of, view_of, worst
 
 if TYPE_CHECKING:
     from ptxkit.sim import Report
@@ -48,16 +47,16 @@ def simulate(a: Array, b: Array, lengths: Array, out: Array, *, accumulate: bool
             last = first + part.out.shape[0]
             reports.append(simulate(a, b, lengths[first:last + 1], out[first:last], **more))
             first = last
-        return _worst(reports)
+        return worst(reports)
     if config is not None:
         check_config(config, problem)
     config = config or heuristic(problem, card)
     given: dict[str, Any] = {"lengths": lengths.view(np.uint32), "workspace": np.zeros(COUNTERS_WORDS, np.uint32)}
     traced = group_gemm_k.trace(**config.parameters)
     records, sources = traced.copies.records, problem.sources(config)
-    named: dict[str, Any] = {name: _described(array, records[name], sources[name][0], -sources[name][1])
+    named: dict[str, Any] = {name: map_of(array, records[name], sources[name][0], -sources[name][1])
                              for name, array in (("a", a), ("b", b))}
-    named |= {"d": _described(out, records["d"], problem.d_lines), **problem.arguments(config, given.__getitem__)}
+    named |= {"d": map_of(out, records["d"], problem.d_lines), **problem.arguments(config, given.__getitem__)}
     return run(traced, grid=problem.grid(config, card.sms), args=values(traced.signature, (), named), max_steps=UNLIMITED,
                schedule=schedule, seed=seed, check=check)
 
@@ -65,8 +64,8 @@ def simulate(a: Array, b: Array, lengths: Array, out: Array, *, accumulate: bool
 def described(a: Array, b: Array, lengths: Array, out: Array, dtype: str | None = None, out_dtype: str | None = None) -> ArraysAlongK:
     """The arrays as the device adapter would see them."""
     words = {"a": dtype, "b": dtype, "out": out_dtype or dtype}
-    views = {name: _view(name, array, words[name]) for name, array in (("a", a), ("b", b), ("out", out))}
-    seen = ArrayView(0, lengths.shape, (1,), _INTEGERS.get(lengths.dtype.name, "s64"), 0, "numpy")
+    views = {name: view_of(name, array, words[name]) for name, array in (("a", a), ("b", b), ("out", out))}
+    seen = ArrayView(0, lengths.shape, (1,), integer(lengths), 0, "numpy")
     return ArraysAlongK(views["a"], views["b"], seen, views["out"])
 
 

@@ -141,8 +141,9 @@ def shared(module: tree.Module, entry: tree.Function, traced: Traced | None = No
         if plan is not None and size is None:
             size, what = plan.total, "dynamic"
         found.append(SharedFact(variable.name, size, _alignment(variable), what))
-        found += [SharedFact(plan.said(part), part.bytes, part.align, part.what, part.offset, variable.name)
-                  for part in (plan.allocations if plan is not None else ())]
+        if plan is not None:
+            found += [SharedFact(plan.said(part), part.bytes, part.align, part.what, part.offset, variable.name)
+                      for part in plan.allocations]
     return tuple(found)
 
 

@@ -22,7 +22,8 @@ from ptxkit.gemm.heuristic.table import Table, TableError, file_name, lookup
 from ptxkit.gemm.heuristic.tuned import kind
 from ptxkit.gemm.launch.dense import Zeros, card_of, check_config, compiled
 from ptxkit.gemm.launch.grid import Grid, kernel_of
-from ptxkit.gemm.launch.simulate import _view, simulate
+from ptxkit.gemm.launch.on_cpu import view_of
+from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.gemm.problem.dense import Arrays, Options
 from ptxkit.gemm.problem.dense import Problem as Asked
 from ptxkit.gemm.problem.folded import folded
@@ -205,7 +206,7 @@ def test_a_batch_that_is_one_product_is_computed_as_one(which):
     """The extents of the product, and its values either way: by the choice, and by a configuration for a batch, which keeps it one."""
     arguments = cases(np.random.default_rng(2))[which]
     extents, out = arguments.pop("is"), arguments["out"]
-    views = Arrays(**{name: _view(name, array, None) for name, array in arguments.items() if isinstance(array, np.ndarray)})
+    views = Arrays(**{name: view_of(name, array, None) for name, array in arguments.items() if isinstance(array, np.ndarray)})
     options = Options(beta=arguments.get("beta", 0.0), activation=arguments.get("activation"))
     one = folded(views)
     assert (one is views) == (extents is None)
@@ -307,7 +308,7 @@ def test_batches_are_right_by_every_way_to_share_out_their_tiles(scheduler, tile
     source = np.random.default_rng(9)
     a, b, residual = batch(source, 3, 70, 256), batch(source, 3, 40, 256).transpose(0, 2, 1), batch(source, 3, 70, 40)
     padded = np.full((3, 80, 40), np.nan, np.float32)
-    fusion = Asked(Arrays(*(_view("x", x, None) for x in (a, b, padded[:, :70])), residual=_view("x", residual, None))).fusion
+    fusion = Asked(Arrays(*(view_of("x", x, None) for x in (a, b, padded[:, :70])), residual=view_of("x", residual, None))).fusion
     config = DenseConfig(Operands(f16, f16, f32, batched=True), tile, 0, schedule, scheduler, fusion=fusion)
     report = simulate(a, b, padded[:, :70], residual=residual, config=config, card=H200.with_sms(6))
     assert report.verdict == "clean" or (config.splits_in_workspace and report.verdict == "incomplete"), report

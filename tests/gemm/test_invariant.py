@@ -31,7 +31,8 @@ from ptxkit.gemm.heuristic.table import Table, file_name
 from ptxkit.gemm.heuristic.tuned import kind, tuned
 from ptxkit.gemm.launch.dense import card_of, check_config
 from ptxkit.gemm.launch.grouped import _check_config
-from ptxkit.gemm.launch.simulate import _view, simulate
+from ptxkit.gemm.launch.on_cpu import view_of
+from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.gemm.launch.simulate_grouped import simulate as group_simulate
 from ptxkit.gemm.problem.dense import Arrays, Options, Problem
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
@@ -98,7 +99,7 @@ class Rows:
         a, b, d = self.placed(m, n, batch, at)
         scales = self.scales(m, n, at)
         if picked is not None:
-            views = {name: _view("x", array, None) for name, array in {"a": a, "b": b, "out": d, **scales}.items()}
+            views = {name: view_of("x", array, None) for name, array in {"a": a, "b": b, "out": d, **scales}.items()}
             problem = Problem(Arrays(**views), Options(batch_invariant=True, **more))
             config = picked.choice([each for each in candidates(problem, CARD) if each.tile.BM * each.tile.BN <= 192 * 128])
         report = simulate(a, b, d, config=config, card=CARD, batch_invariant=config is None or picked is not None, check=False,

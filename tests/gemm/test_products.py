@@ -29,7 +29,8 @@ from ptxkit.gemm.config.parts import (
 )
 from ptxkit.gemm.heuristic.dense import heuristic
 from ptxkit.gemm.launch.grid import COUNTER_BYTES
-from ptxkit.gemm.launch.simulate import _view, simulate
+from ptxkit.gemm.launch.on_cpu import view_of
+from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.gemm.problem.dense import Arrays, Options, Problem
 from ptxkit.gemm.scheduler.stream_k import MIN_STAGES_OF_PART
 from ptxkit.gemm.tools import reference
@@ -299,7 +300,7 @@ def test_fusions(fusion: str, BN: int, out: str) -> None:
     wide = {word: value.astype(np.float64) for word, value in made.items() if isinstance(value, np.ndarray)}
     shapes = {word: value for word, value in made.items() if isinstance(value, np.ndarray)}
     operands = {"a": normal(rng, "bf16", 70, 40), "b": normal(rng, "bf16", 72, 40).T, "out": normal(rng, out, 70, 72)}
-    arrays = Arrays(**{word: _view(word, x, None) for word, x in (operands | shapes).items()})
+    arrays = Arrays(**{word: view_of(word, x, None) for word, x in (operands | shapes).items()})
     options = Options(made.get("alpha", 1.0), made.get("beta", 0.0), made.get("activation"))
     fused = heuristic(Problem(arrays, options)).fusion
     config = DenseConfig(Operands(out={"bf16": bf16, "f32": f32}[out]), Tile(64, BN), fusion=fused)

@@ -9,26 +9,12 @@ from pathlib import Path
 import pytest
 
 from ptxkit.cli.main import main
+from tests.pages import agrees
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
 SHOWN = [(step, output) for block in re.findall(r"^```text\n(.*?)^```$", PAGE, re.M | re.S)
          for step, output in re.findall(r"^\$ ([^\n]*)\n((?:(?!\$ )[^\n]*\n)*)", block, re.M)]
-
-
-def agrees(shown: list[str], printed: list[str]) -> bool:
-    """Line by line; `...` stands for any lines."""
-    at, skipping = 0, False
-    for line in shown:
-        if line == "...":
-            skipping = True
-            continue
-        if skipping and line in printed[at:]:
-            at = printed.index(line, at)
-        if at >= len(printed) or printed[at] != line:
-            return False
-        at, skipping = at + 1, False
-    return skipping or at == len(printed)
 
 
 @pytest.mark.ptxas
@@ -75,5 +61,9 @@ def test_another_output_is_noticed() -> None:
     printed = ["a", "b", "c", "d"]
     assert agrees(["a", "...", "c", "d"], printed)
     assert agrees(["a", "b", "..."], printed)
+    assert agrees(["a", "...", "x ... z", "..."], ["a", "b", "x y z"])
+    assert agrees(["...", "b", "c"], ["b", "d", "b", "c"])
     for wrong in (["a", "b", "c"], ["b", "..."], ["a", "...", "b", "d"], ["a", "...", "e"], ["a", "b", "c", "d", "e"], []):
         assert not agrees(wrong, printed)
+    assert not agrees(["a", "x ... z"], ["a", "x y"])
+    assert not agrees(["b..."], ["ab"])

@@ -1,0 +1,102 @@
+"""What products on the CPU device have in common: NumPy arrays as the device adapter would see them, and the report of several launches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ptxkit.dsl.tensormap import TensorMap
+from ptxkit.errors import LaunchError
+from ptxkit.runtime.arrays import ArrayView
+from ptxkit.types import TYPES
+
+from ..problem.dense import Lines
+
+if TYPE_CHECKING:
+    from ptxkit.sim import Report
+
+Array = np.ndarray[Any, Any]
+WORDS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+_INTEGERS = {"int32": "s32", "uint32": "u32"}
+
+
+def view_of(name: str, array: Array, word: str | None) -> ArrayView:
+    """The array as a launch sees it; `word` is the type of which unsigned integers have the bits."""
+    known = WORDS.get(array.dtype.name)
+    if known is None and array.dtype.kind == "u" and word is not None and TYPES[word].bits == 8 * array.dtype.itemsize:
+        known = word
+    if known is None:
+        raise LaunchError(f"{name} has elements of {array.dtype}: pass {', '.join(WORDS)}, or unsigned integers and the type of their "
+                          "bits as dtype=")
+    size = array.dtype.itemsize
+    return ArrayView(_place(array), array.shape, tuple(s // size for s in array.strides), known, 0, name)
+
+
+def _place(array: Array) -> int:
+    """The address of an array modulo 256: the CPU device places the memory that it is a part of at a multiple of that."""
+    whole = array
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    return int(array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) % 256
+
+
+def strided(array: Array, seen: ArrayView) -> Array:
+    """The same memory with the shape and strides of this view."""
+    strides = tuple(stride * array.itemsize for stride in seen.strides)
+    return np.lib.stride_tricks.as_strided(bits_of(array), seen.shape, strides).view(array.dtype)
+
+
+def part_of(array: Array | None, whole: ArrayView, seen: ArrayView) -> Array:
+    """What a view of a part of an array shows of it."""
+    assert array is not None
+    skipped = (seen.pointer - whole.pointer) // array.itemsize
+    first = bits_of(array)[tuple(slice(1) for _ in array.shape)].reshape(-1) if array.ndim else bits_of(array).reshape(1)
+    flat = np.lib.stride_tricks.as_strided(first, (skipped + 1,), (array.itemsize,))
+    strides = tuple(stride * array.itemsize for stride in seen.strides)
+    return np.lib.stride_tricks.as_strided(flat[skipped:], seen.shape, strides).view(array.dtype)
+
+
+def bytes_of(array: Array) -> Array:
+    """The memory from an array's first element to its last, as an array of bytes that shares it."""
+    extent = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + array.itemsize
+    first = bits_of(array)[tuple(slice(1) for _ in array.shape)].reshape(-1).view(np.uint8)
+    return np.lib.stride_tricks.as_strided(first, (extent,), (1,))
+
+
+def bits_of(array: Array) -> Array:
+    """The same memory as unsigned integers: NumPy can change strides only of its own types."""
+    return array.view(np.dtype(f"u{array.itemsize}"))
+
+
+def lines_of(array: Array, columns_are_contiguous: bool) -> Array:
+    """The array with its contiguous axis last. The stride of an extent of 1 has no meaning, so it is replaced by one that a tensor map
+    accepts."""
+    array = array if columns_are_contiguous else np.swapaxes(array, -1, -2)
+    strides = list(array.strides)
+    for axis in range(array.ndim - 2, -1, -1):
+        if array.shape[axis] == 1 and strides[axis] % 16:
+            strides[axis] = -(-array.shape[axis + 1] * max(strides[axis + 1], array.itemsize) // 16) * 16
+    if tuple(strides) == array.strides:
+        return array
+    return np.lib.stride_tricks.as_strided(bits_of(array), strides=strides).view(array.dtype)
+
+
+def map_of(array: Array, record: Any, lines: Lines, offset: int = 0) -> TensorMap:
+    """The map of an array as the device adapter encodes it, with the box that the kernel copies."""
+    strides = tuple(stride // array.itemsize for stride in reversed(lines.strides))
+    return TensorMap(array, box=tuple(reversed(record.box)), swizzle=record.swizzle, shape=lines.dims[::-1], strides=(*strides, 1),
+                     offset=offset)
+
+
+def integer(array: Array) -> str:
+    """The type of an array of lengths or row numbers."""
+    return _INTEGERS.get(array.dtype.name, "s64")
+
+
+def worst(reports: Sequence[Report]) -> Report:
+    return next((report for report in reports if report.verdict != "clean"), reports[0])
+
+
+__all__ = ["WORDS", "Array", "bytes_of", "integer", "lines_of", "map_of", "part_of", "strided", "view_of", "worst"]
