@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from . import ptx
 from .dsl.ambient import current
+from .dsl.convert import shown
 from .dsl.reg import Reg, Vec
 from .dsl.special import laneid
 from .errors import TraceError
@@ -40,6 +41,8 @@ def unpack(type: type[Scalar], word: Reg[Any]) -> tuple[Reg[f32], ...]:
     Emits for bf16 shl and and; for f16 a mov.b32 and two cvt.f32.f16; for 8 bits three mov.b32, two cvt.rn.f16x2 and four cvt.f32.f16.
     """
     builder = current()
+    if not isinstance(word, Reg):
+        raise TraceError(f"unpack takes one word, a register of 32 bits, not {shown(word)}: unpack the words of a Vec one by one")
     if type is bf16:
         low, high = builder.register(f32), builder.register(f32)
         ptx.shl.b32(low, word, 16)

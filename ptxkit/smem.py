@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from .dsl.allocation import Allocation, called
 from .dsl.ambient import current
 from .dsl.descriptor import Descriptor, step, template
+from .dsl.refused import NoItems
 from .dsl.reg import Index, Reg, Special, Value
 from .dsl.source import user_position
 from .dsl.trace import Builder
@@ -405,7 +406,7 @@ def pattern_bits(layout: Layout, line: int) -> int:
     return line * layout.span_bytes >> 3
 
 
-class Tile(Generic[T]):
+class Tile(NoItems, Generic[T]):
     """A tile for each of `stages` stages. `tile[stage]` is a view; `stage` is an int or a register."""
 
     def __init__(self, layout: Layout, offset: int, stages: int) -> None:

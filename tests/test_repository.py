@@ -30,7 +30,7 @@ FRAMEWORKS = {"torch": "ptxkit/torch/", "jax": "ptxkit/jax/"}
 LAYERS = (
     ("html",),
     ("dsl.source", "dsl.bytecode", "errors", "types", "files", "newest", "once", "settings", "sass", "runtime.diagnostics"),
-    ("dsl.ambient", "dsl.author", "dsl.names", "dsl.allocation", "dsl.label", "dsl.values", "dsl.signs", "layout", "cards"),
+    ("dsl.ambient", "dsl.author", "dsl.names", "dsl.allocation", "dsl.label", "dsl.values", "dsl.signs", "dsl.refused", "layout", "cards"),
     ("cli.errors", "cli.files", "cli.numbers", "cli.configuration", "cli.source", "cli.output", "cli.guard"),
     ("dsl.dropped", "dsl.reg", "dsl.regions", "dsl.blocks", "dsl.uncalled", "dsl.descriptor"),
     ("dsl.rebound", "dsl.trace", "dsl.coordinates", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),

@@ -100,7 +100,11 @@ def _address_due(space: str) -> str:
 
 
 def _way_out(operand: Operand, value: Any) -> str:
-    """Advice for a register of the wrong width or class."""
+    """Advice for a register of the wrong width or class, and for a special one."""
+    if operand.float_immediate and type(value) is int:
+        return f"; write {float(value)}"
+    if isinstance(value, Special):
+        return f"; read it into a register: `mov.{value.type.__name__}({value.name[1:]})`" if operand.kind == "register" else ""
     if not isinstance(value, Reg) or value.type is pred:
         return ""
     if operand.kind == "predicate":
@@ -108,16 +112,15 @@ def _way_out(operand: Operand, value: Any) -> str:
     if operand.kind != "register" or operand.tag or operand.type == "pred":
         return ""
     wanted, given = str(operand.type), value.type.__name__
-    if width(wanted) == width(given):
-        return f"; `mov.b{width(given)}(x)` takes its bits as they are"
+    alike = f"`mov.b{width(given)}(x)` takes its bits as they are" if width(wanted) == width(given) else ""
     wanted, given = (f"u{name[1:]}" if name.startswith("b") and name[1:].isdigit() else name for name in (wanted, given))
     for opcode in (f"cvt.{wanted}.{given}", f"cvt.rn.{wanted}.{given}", f"cvt.rzi.{wanted}.{given}"):
         try:
             forms.lookup(opcode)
         except OpcodeError:
             continue
-        return f"; convert it: `{opcode}(x)`"
-    return ""
+        return f"; `{opcode}(x)` converts its value, {alike}" if alike else f"; convert it: `{opcode}(x)`"
+    return f"; {alike}" if alike else ""
 
 
 def _range(allowed: Range) -> str:

@@ -16,6 +16,7 @@ from ..errors import TraceError
 from ..grammar import tree
 from ..types import Scalar, b32, b64, integer, integer16, integer32, integer64, pred, s16, s32, s64, u16, u32, u64
 from .ambient import current
+from .refused import NoItems, NoQuotient, NotRead, integers_only
 from .signs import check_signs
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _INTEGER = (u16, s16, u32, s32, u64, s64)
 _PART = re.compile(r"b[0-7]{1,4}|h[0-3]{1,2}")
 
 
-class Value:
+class Value(NoItems):
     """Anything that may stand as an operand of an instruction."""
 
     __slots__ = ()
@@ -129,7 +130,7 @@ class _InPlace:
         )
 
 
-class Scalars(Value, Generic[T]):
+class Scalars(NoQuotient, Value, Generic[T]):
     """The base of registers and special registers: a scalar type and the operators. Python cannot see their values."""
 
     __slots__ = ()
@@ -208,9 +209,7 @@ class Reg(Scalars[T]):
             return self.type.__name__
         if self.type in (b32, b64):
             return f"u{self.type.bits}"
-        rounded = f"say the instruction and its rounding, as in `fma.rn.{self.type.__name__}(a, b, c)`"
-        instead = "combine predicates with &, | and ~" if self.type is pred else rounded
-        raise TraceError(f"operators work on integer registers, and {self!r} is not one: {instead}")
+        raise integers_only(self, mnemonic)
 
 
 def _read(value: Scalars[S]) -> Reg[S]:
@@ -280,7 +279,7 @@ def _unary(mnemonic: str, letter: str, value: Scalars[K]) -> Reg[K]:
 
 def _compare(relation: str, left: Scalars[Any], other: Any) -> Reg[pred]:
     reg = _read(left)
-    kind = reg._integer("setp")
+    kind = reg._integer(f"setp.{relation}")
     if not isinstance(other, Reg | int | Special):
         raise TraceError(f"{reg!r} can be compared with a register or an int, not with {type(other).__name__}")
     other = other.read() if isinstance(other, Special) else other
@@ -433,7 +432,7 @@ class Special(Scalars[T]):
         return result
 
 
-class Ptr(Value, Generic[T]):
+class Ptr(NotRead, Value, Generic[T]):
     """A 64-bit pointer to elements of `type` in `space`: a register plus a constant byte offset that folds into `[reg+imm]`.
 
     Arithmetic counts elements, as in C: `p + 4`, `p.at(i)`.

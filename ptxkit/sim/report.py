@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..grammar.errors import Finding
+from ..grammar.errors import Finding, Position
 from .errors import SimulationError
 
 if TYPE_CHECKING:
     from ..timeline import Timeline
     from .written import Written
 
+ALIKE = 4
+"""Of the findings of one rule at one line so many are written; one with each register of an accumulator would hide the others."""
 Verdict = Literal["clean", "review", "incomplete", "error"]
 
 
@@ -95,7 +98,20 @@ class Report:
         lines = [f"{verdict}: {self.stats.instructions:,} warp instructions, schedule {schedule}"]
         if self.checked and self.every_schedule and self.verdict in ("clean", "review"):
             lines.append("every schedule of this input is equivalent to the one that ran" + (f", {self.provided}" if self.provided else ""))
-        lines += [str(finding) for finding in self.findings]
+        lines += _said(self.findings)
         if self.ended:
             lines += [f"partly written: {words}" for words in self.partly_written]
         return "\n".join(lines)
+
+
+def _said(findings: Iterable[Finding]) -> Iterator[str]:
+    """The findings, of one rule at one line the first ones, and how many more there are."""
+    seen = Counter[tuple[str, Position | None]]()
+    for finding in findings:
+        here = finding.rule, finding.position
+        seen[here] += 1
+        if seen[here] <= ALIKE:
+            yield str(finding)
+    for (rule, position), count in seen.items():
+        if count > ALIKE:
+            yield f"... and {count - ALIKE} more [{rule}]{f' at {position}' if position else ''}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from ptxkit import Ptr, Reg, ptx, smem
-from ptxkit.errors import OpcodeError
+from ptxkit import Ptr, Reg, kernel, ptx, smem, tid
+from ptxkit.errors import OpcodeError, TraceError
+from ptxkit.fragments import unpack
 from ptxkit.ptx import add, bar, ld, mbarrier, opcode, setmaxnreg, wgmma
 from ptxkit.ptx import st as store
 from ptxkit.types import bf16, e4m3, f16, f32, u16, u32, u64
@@ -73,7 +75,7 @@ def test_wrong_register_class() -> None:
 
     refused(fraction, "a pointer is indexed with an int or an integer register, not 1.5")
     refused(class_, "`add.u32` operand `b`", ".u32", "not Reg[f32](%f0)", "`mov.b32(x)` takes its bits as they are")
-    refused(rounding, "operators work on integer registers", "`fma.rn.f32(a, b, c)`")
+    refused(rounding, "operators work on integer registers", "`add.rn.f32(a, b)`")
     refused(predicate, "pred= takes a predicate register", "not Reg[u32]", "`x != 0`")
     refused(as_integer, "operand `b` takes a register of type .u32", "not Reg[pred](%p0)")
     refused(converted, "not Reg[u16](%rs0)", "`cvt.rn.f32.u16(x)`")
@@ -276,3 +278,53 @@ def test_index_out_of_range() -> None:
     refused(element, "element 8 is outside an array of 8 u32")
     refused(span, "span 2 of a tile that has 2")
     refused(lines, "lines 60 to 60+8 of a tile with 64", "multiples of 8")
+
+
+# --------------------------------------------------------------------------------------------------- what Python's syntax offers
+
+
+def _syntax() -> dict[str, tuple[Callable[[Any, Any, Any, Any], object], str]]:
+    """x: Ptr[f32], h: Ptr[bf16], n: Reg[u32], a: Reg[f32]; and what is written instead."""
+    def to_pointer(x: Any, h: Any, n: Any, a: Any) -> None:
+        h[n] = a
+
+    def to_array(x: Any, h: Any, n: Any, a: Any) -> None:
+        smem.array(bf16, 4)[n] = a
+
+    def to_tile(x: Any, h: Any, n: Any, a: Any) -> None:
+        smem.tile(bf16, (2, 64, 64))[n] = a
+
+    def to_vector(x: Any, h: Any, n: Any, a: Any) -> None:
+        MMA.fragment()[0] = a
+
+    return {
+        "to_pointer": (to_pointer, "`st.global_.b16(p.at(i), x)`"), "to_array": (to_array, "`st.shared.b16(a.at(i), x)`"),
+        "to_tile": (to_tile, "`st.shared.b16(t[stage].at(row, column), x)`"), "to_vector": (to_vector, "`mov.b32(v[0], x)`"),
+        "item": (lambda x, h, n, a: h[n], "`ld.global_.b16(p.at(i))` reads it"),
+        "items": (lambda x, h, n, a: list(x), "`ld.global_.f32(p.at(i))` reads it"),
+        "quotient": (lambda x, h, n, a: a / 2, "`div.full.f32(a, b)`"), "inverse": (lambda x, h, n, a: 1 / a, "`rcp.approx.f32(a)`"),
+        "of integers": (lambda x, h, n, a: 1 / n, "`cvt.rn.f32.u32(a)`"), "on the right": (lambda x, h, n, a: 10 // n, "`div.u32(10, x)`"),
+        "remainder": (lambda x, h, n, a: 10 % n, "`rem.u32(10, x)`"), "power": (lambda x, h, n, a: n ** 2, "multiply"),
+        "abs": (lambda x, h, n, a: abs(a), "`abs.f32(x)`"), "compared": (lambda x, h, n, a: a > 0, "`setp.gt.f32(a, b)`"),
+        "equal": (lambda x, h, n, a: a == a, "`setp.eq.f32(a, b)`"), "product": (lambda x, h, n, a: a * 2, "`mul.rn.f32(a, b)`"),
+        "negated": (lambda x, h, n, a: -a, "`neg.f32(a)`"), "float index": (lambda x, h, n, a: x.at(a), "integer register, not Reg[f32]"),
+        "int for float": (lambda x, h, n, a: store.global_.f32(x, 1), "; write 1.0"),
+        "register": (lambda x, h, n, a: store.global_.f32(x, n), "`cvt.rn.f32.u32(x)` converts its value, `mov.b32(x)`"),
+        "special": (lambda x, h, n, a: add.u32(n, tid.x), "read it into a register: `mov.u32(tid.x)`"),
+        "words": (lambda x, h, n, a: unpack(bf16, ld.global_.v4.b32(x)), "unpack takes one word"),
+    }
+
+
+@pytest.mark.parametrize("name", _syntax())
+def test_what_python_offers_and_a_kernel_has_not(name: str) -> None:
+    wrong, way = _syntax()[name]
+
+    @kernel(block=32)
+    def body(x: Ptr[f32], h: Ptr[bf16], n: Reg[u32], a: Reg[f32]) -> None:
+        wrong(x, h, n, a)
+
+    with pytest.raises(TraceError) as caught:
+        body.trace()
+    assert way in str(caught.value)
+    assert caught.value.position is not None
+    assert caught.value.position.file == __file__
