@@ -1,15 +1,19 @@
-"""C = A B in f32 on the CUDA cores, no tf32: A [M, K], B [K, N] and C [M, N], row-major.
+"""C = alpha A B in f32 on the CUDA cores, no tf32: A [M, K], B [K, N] and C [M, N], row-major.
 
 What bounds it. An SM issues four FFMA of a warp a clock and can do nothing better; everything else has to fit into the gaps.
 
-- Block tile: 128 x BN of C, in steps of 16 along K. A step moves 16 KB (BN = 128) for 2,048 clocks of FFMA: 8 bytes a clock, which the L2
-  has.
-- Warp tile: 32 x BN / 2. Two warps share 64 rows, every second group of four each, so that a thread's rows have one place in the swizzle.
-- Thread tile: 8 x BN / 16. Four steps along K take 8 loads of 16 bytes of A, which lies along K, and BN / 32 a step of B, which lies
-  along N: 16 loads for 256 FFMA with BN = 128, 24 for 512 with BN = 256. A load of a warp occupies the shared memory for 1 to 4 clocks
-  and the FFMA for 64 or more, so loads fit behind them even without a broadcast.
-- Banks: the eight lanes that read B together read 128 neighbouring bytes. Those of A read four rows of 64 bytes; the 64-byte swizzle puts
-  them into different banks. Neither has a conflict, and A needs no transposition.
+- Block tile: 128 x 256 of C, in steps of 32 along K. A step moves 48 KB for 8,192 clocks of FFMA: 6 bytes a clock, which the L2 has.
+- Warp tile: 32 x 128. Two warps share 64 rows, every second group of four each, so that a thread's rows have one place in the swizzle.
+- Thread tile: 8 x 16. Four steps along K take 8 loads of 16 bytes of A, which lies along K, and 4 a step of B, which lies along N: 24 loads
+  for 512 FFMA. A load of a warp occupies the shared memory for 1 to 4 clocks, so loads fit behind the FFMA.
+- Shared memory: the eight lanes that read B together read 128 neighbouring bytes. Those of A read four rows, which the 128-byte swizzle
+  puts into different banks. Neither has a conflict, and A needs no transposition.
+- Registers: an FFMA reads three, and even and odd ones are in different banks. With two of one bank it takes a clock more, unless the FFMA
+  before has left one in the reuse cache. So FFMA come in columns, eight that share an element of B, and the next column goes back up from
+  the row where this one ended and shares its element of A. All elements of A of one step along K have registers of one parity, as loads of
+  16 bytes set it, so ptxas has to keep the accumulators in the other, and writes them to where the next step wants them. It can do so
+  because they belong to no vector: the product by alpha stands between them and the stores. On an H100 the columns give 3 % over rows,
+  alpha 2 % and steps of 32 instead of 16 another 7 %.
 - Pipeline: tensor copies bring four stages. One thread asks for step k + 2 when all warps have left step k - 2, which was long ago, so
   that nobody waits. Copies fill the edges with zeros.
 
@@ -28,25 +32,19 @@ from ptxkit.ptx import bar, cp, fence, fma, ld, mov, mul, st
 from ptxkit.smem import SharedAddress
 from ptxkit.types import f32, u32
 
-BM, BK, THREADS, WARPS = 128, 16, 256, 8
+BM, BN, BK, STAGES, THREADS, WARPS = 128, 256, 32, 4, 256, 8
 VECTOR, ROWS = 4, 8                                                  # values of a load; rows of a thread, 8 apart
 AHEAD = 2                                                            # steps from asking for a stage to reading it
 load = cp.async_.bulk.tensor_2d.shared__cluster.global_.tile.mbarrier__complete_tx__bytes
 
 
-def resident(config: Mapping[str, Any]) -> str:
-    """CTAs of an SM: two of 128 columns, 64 accumulators and at most 128 registers a thread, or one of 256."""
-    return f".minnctapersm {256 // config['BN']}"
-
-
-@kernel(target="sm_90a", block=THREADS, min_ctas=None, directives=resident)
-def f32_gemm(a: TensorMap, b: TensorMap, c: Ptr[f32], m: Reg[u32], n: Reg[u32], steps_of_k: Reg[u32], *, BN: int = 128,
-             STAGES: int = 4) -> None:
+@kernel(target="sm_90a", block=THREADS)
+def f32_gemm(a: TensorMap, b: TensorMap, c: Ptr[f32], m: Reg[u32], n: Reg[u32], steps_of_k: Reg[u32], alpha: Reg[f32]) -> None:
     """One tile of C a CTA; ctaid.x counts along N, ctaid.y along M.
 
     full[stage]: 1 arrival, the arrive.expect_tx of both tiles. empty[stage]: 8, lane 0 of each warp, after its warp has read.
     """
-    a_tile = smem.tile(f32, (STAGES, BM, BK), name="A")              # 64 bytes a row: the 64-byte swizzle
+    a_tile = smem.tile(f32, (STAGES, BM, BK), name="A")              # 128 bytes a row: the 128-byte swizzle
     b_tile = smem.tile(f32, (STAGES, BK, BN), swizzle=0, name="B")   # rows along N, as they lie in memory
     stages = Pipeline(STAGES, consumers=WARPS, bytes=a_tile.layout.bytes + b_tile.layout.bytes)
     thread, lane = mov.u32(tid.x), mov.u32(laneid)
@@ -82,9 +80,9 @@ def f32_gemm(a: TensorMap, b: TensorMap, c: Ptr[f32], m: Reg[u32], n: Reg[u32], 
                 place = b_tile[stage].at(depth + d, column)
                 of_b = [value for v in range(vectors)
                         for value in ld.shared__cta.v4.f32(SharedAddress(place.offset + 128 * v, place.dynamic))]
-                for i, sums in enumerate(total):
-                    for value, sum in zip(of_b, sums, strict=True):
-                        fma.rn.f32(sum, of_a[i][d], value, sum)
+                for j, value in enumerate(of_b):
+                    for i in range(ROWS) if j % 2 == 0 else reversed(range(ROWS)):
+                        fma.rn.f32(total[i][j], of_a[i][d], value, total[i][j])
         bar.warp.sync(0xFFFFFFFF)                                    # all lanes have read
         stages.consumer_release(stage, pred=lane == 0)
     start = c.at(mul.wide.u32(first_row + row, n)).at(first_column + column)
@@ -92,7 +90,7 @@ def f32_gemm(a: TensorMap, b: TensorMap, c: Ptr[f32], m: Reg[u32], n: Reg[u32], 
         place = start.at(mul.wide.u32(n, 8 * i))
         for v in range(vectors):
             inside = (first_row + row + 8 * i < m) & (first_column + column + 32 * v < n)
-            st.global_.v4.f32(place + 32 * v, sums[VECTOR * v:VECTOR * (v + 1)], pred=inside)
+            st.global_.v4.f32(place + 32 * v, [mul.rn.f32(sum, alpha) for sum in sums[VECTOR * v:VECTOR * (v + 1)]], pred=inside)
 
 
 def advance(stage: Reg[u32], parity: Reg[u32], stages: int) -> None:
@@ -103,21 +101,21 @@ def advance(stage: Reg[u32], parity: Reg[u32], stages: int) -> None:
     mov.u32(parity, parity ^ 1, pred=wrapped)
 
 
-def steps(a: Any, b: Any, c: Any, BN: int = 128) -> list[Step]:
+def steps(a: Any, b: Any, c: Any, alpha: float = 1.0) -> list[Step]:
     """The launch for a [M, K], b [K, N] and c [M, N]."""
     (m, k), n = a.shape, b.shape[1]
     if k % 4 or n % 4 or b.shape[0] != k:
         raise ValueError(f"a is [M, K] and b [K, N], N and K multiples of 4, as lines of a tensor map are of 16 bytes, not {m} x {k} and "
                          f"{b.shape[0]} x {n}")
-    return [Step(f32_gemm, (-(-n // BN), -(-m // BM)), (a, b, c, m, n, -(-k // BK)), {"BN": BN})]
+    return [Step(f32_gemm, (-(-n // BN), -(-m // BM)), (a, b, c, m, n, -(-k // BK), alpha))]
 
 
-def problem(m: int, n: int, k: int, BN: int = 128, seed: int = 0) -> Problem:
+def problem(m: int, n: int, k: int, seed: int = 0) -> Problem:
     """Normal values."""
     a, b = normal(seed, m, k, kind="f32"), normal(seed + 1, k, n, kind="f32")
     wide = a.astype(np.float64), b.astype(np.float64)
     operands = {"a": ("f32", a), "b": ("f32", b), "c": ("f32", poison("f32", m, n))}
-    return Problem(operands, lambda given: steps(given["a"], given["b"], given["c"], BN),
+    return Problem(operands, lambda given: steps(given["a"], given["b"], given["c"]),
                    {"c": (wide[0] @ wide[1], k * 2.0**-24 * (np.abs(wide[0]) @ np.abs(wide[1])))}, bytes=4 * (m * k + k * n + m * n),
                    operations=2 * m * n * k, library=_library, library_name="cuBLAS (f32)")
 
