@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..dsl.traced import Traced
 from ..errors import PtxkitError, TraceError
 from ..grammar import tree
 from ..sim.program import entry_of
-from .generators import array_of, is_array, seeded
+from .generators import GENERATORS, array_of, is_array, seeded
 from .launch import Launch, most_threads
 
 MAP_BYTES = 128
@@ -142,6 +143,12 @@ def _placed(given: Sequence[_Given], function: tree.Function) -> dict[str, str |
     """
     mapped = {each.label for each in given if each.is_map}
     names = {parameter.name for parameter in function.parameters}
+    for each in given:
+        if each.name and each.name not in names and not (each.declares or each.is_map or each.only):   # it names no array either
+            near = get_close_matches(each.name, names, 1)
+            has = ", ".join(f"`{parameter.name}`" for parameter in function.parameters) or "none"
+            raise SpecError(f"`{function.name}` has no parameter `{each.name}`; "
+                            + (f"did you mean `{near[0]}`?" if near else f"it has {has}. Without a name a value is for the next parameter"))
     placed: dict[str, str | Map] = {}
     for each in sorted((each for each in given if each.name in names and not each.only), key=lambda each: not each.is_map):
         if each.name not in placed:
@@ -206,8 +213,9 @@ def _value(name: str, value: str | Map, arrays: Mapping[str, Any]) -> Any:
         return float(value)
     except ValueError:
         has = f"; there are {', '.join(arrays)}" if arrays else ""
-        raise SpecError(f"--arg {value}: neither a number, nor a .npy file, nor a generator (normal:bf16:512x512), nor the name of an "
-                        f"array{has}") from None
+        kinds = ", ".join(kind for kind in GENERATORS if kind != "normal")
+        raise SpecError(f"--arg {value}: neither a number, nor a .npy file, nor a generator (normal:bf16:512x512; there are also {kinds}), "
+                        f"nor the name of an array{has}") from None
 
 
 def is_map(parameter: tree.Variable) -> bool:

@@ -136,6 +136,8 @@ def test_a_fault_is_status_1(here: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 BAD = {
     "too few arguments": (["--grid", "4", *ADD[:4]], "nothing is given for `c` (an array), `n` (a number of type .u32)"),
+    "a misspelt number": (["--grid", "4", *ADD[:6], "--arg", "nn=1000"], "`vector_add` has no parameter `nn`; did you mean `n`?"),
+    "a number of no parameter": (["--grid", "4", *ADD[:6], "--arg", "q=1000"], "it has `a`, `b`, `c`, `n`. Without a name a value"),
     "too many": (["--grid", "4", *ADD, "--arg", "5"], "no parameter of `vector_add` is left for 5"),
     "no grid": ([*ADD], "does not say its grid"),
     "a bad grid": (["--grid", "4x0", *ADD], "--grid is one to three positive extents as in 4 or 4x2, not '4x0'"),
