@@ -15,7 +15,7 @@ import numpy as np
 
 from ..cards import H200, Card, of_device
 from ..dsl.tensormap import TensorMap
-from ..errors import LaunchError, PtxkitError
+from ..errors import LaunchError, NoDriverError, PtxkitError
 from ..runtime import driver
 from ..runtime.arrays import ArrayView, DeviceArray, view
 from ..runtime.launch import same_device
@@ -386,7 +386,10 @@ Where = Literal["gpu", "cpu"] | Device
 def device_of(where: Where, arguments: Arguments) -> Device:
     """The device that is meant. Raises NoDriverError for "gpu" where there is none."""
     if where == "gpu":
-        return Gpu(arguments)
+        try:
+            return Gpu(arguments)
+        except NoDriverError as error:
+            raise NoDriverError(f"{error}; `device=\"cpu\"` counts instructions on the CPU device") from None
     if where == "cpu":
         return Cpu()
     if isinstance(where, str):

@@ -25,7 +25,7 @@ Integers are equal."""
 
 
 class CheckGivenError(PtxkitError, ValueError):
-    """A check that cannot be made: of a name that is no argument, or of another shape than the argument's."""
+    """A check that cannot be made: no function and no mapping, of a name that is no argument, or of another shape than the argument's."""
 
 
 class Proof:
@@ -37,6 +37,10 @@ class Proof:
         self.references: dict[str, Any] = {}
         self.same: set[str] = set()
         self.right: dict[str, Any] = {}             # the bytes of a right result: most others are the same
+        if check is not None and not callable(check) and not isinstance(check, Mapping):
+            last = self.names[-1] if self.names else "y"
+            raise CheckGivenError(f"check= is {type(check).__name__}: give a function of the arguments, or what a named argument must "
+                                  f"hold, as {{'{last}': expected}}")
         if isinstance(check, Mapping):
             for name, given in check.items():
                 self._refer(kernel, name, given)

@@ -39,6 +39,9 @@ class Space:
     """
 
     def __init__(self, **values: Iterable[Any]) -> None:
+        for name, given in values.items():
+            if isinstance(given, str) or not isinstance(given, Iterable):
+                raise SpaceError(f"the space has {given!r} for `{name}`: give its values, as {name}=({given!r},)")
         self.values = {name: tuple(given) for name, given in values.items()}
         self.conditions: tuple[tuple[Condition, tuple[str, ...], str], ...] = ()
         for name, given in self.values.items():
@@ -103,7 +106,11 @@ class Points(Space):
 
     def __init__(self, given: Iterable[Mapping[str, Any]]) -> None:
         super().__init__()
-        self.listed = [tuple(one.items()) for one in given]
+        listed = list(given) if isinstance(given, Iterable) else [given]
+        if not all(isinstance(one, Mapping) for one in listed):
+            raise SpaceError(f"a space is {{'BLOCK': (64, 128)}}, parameters with their values, or a list of points, "
+                             f"[{{'BLOCK': 64}}, ...], not {given!r}")
+        self.listed = [tuple(one.items()) for one in listed]
         if not self.listed:
             raise SpaceError("the space has no points: give parameters with their values, as {'BLOCK': (64, 128)}, or a list of points")
 

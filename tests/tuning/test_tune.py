@@ -224,6 +224,7 @@ def test_the_callers_arrays_are_not_written(tmp_path, unassembled):
     ({"regime": "cold"}, TuneError, "there are burst"),
     ({"check": {"z": np.zeros(2)}}, CheckGivenError, "names `z`, the arguments of kernel `parametric` are y"),
     ({"check": {"y": np.zeros(3)}}, CheckGivenError, r"has shape \(3,\), the argument \(2,\)"),
+    ({"check": np.zeros(2)}, CheckGivenError, r"check= is ndarray: .* as \{'y': expected\}"),
     ({"key": ("z",)}, TuneError, "key= names `z`"),
     ({"device": "tpu"}, PtxkitError, "device='tpu' is not a device"),
 ])
@@ -238,7 +239,7 @@ def test_a_mistake_is_a_sentence(tmp_path, unassembled, words_, error, sentence)
 def test_without_a_gpu_it_says_so():
     if driver.available():
         pytest.skip("there is a GPU")
-    with pytest.raises(PtxkitError, match=r"(?i)driver|gpu"):
+    with pytest.raises(PtxkitError, match=r'(?i)(driver|gpu).*`device="cpu"` counts instructions'):
         parametric.tune({"A": (1, 2)}, grid=1, args=(np.zeros(2, np.float32),))
 
 
