@@ -9,9 +9,9 @@ from typing import Any
 from ..errors import TraceError
 from ..grammar import forms, tree
 from ..smem import MBarrier, MBarriers, Shared, SharedAddress, TileView
-from ..types import TYPES, ScalarType
+from ..types import TYPES, ScalarType, bf16, f16, f32, f64
 from .descriptor import Descriptor
-from .reg import Reg
+from .reg import Ptr, Reg
 from .signs import check_constants
 from .source import user_position
 from .tensormap import TensorMapParameter
@@ -25,6 +25,8 @@ def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any])
         _mapped(builder, mnemonic, values)
     if mnemonic in ("ld", "st"):
         _vector(signature.opcode, values)
+    if mnemonic in ("ld", "st", "atom", "red"):
+        _element(signature.opcode, values)
     if mnemonic in ("setp", "set", "min", "max", "div", "rem"):
         check_constants(signature.opcode, (v for p, v in zip(signature.parameters, values, strict=True) if p.name == "b"))
     if mnemonic in ("cp", "st", "red", "tensormap", "prefetch") and "async" in signature.opcode:
@@ -109,6 +111,23 @@ def _aligned(builder: Builder, opcode: str, place: SharedAddress, bytes: int) ->
             f"`{opcode}` needs shared memory aligned to {bytes} bytes: offset {place.offset} is in `{allocation.what}`, which is "
             f"aligned to {allocation.align}: give it align={bytes} and copy at multiples of it"
         )
+
+
+def _element(opcode: str, values: Sequence[Any]) -> None:
+    """Floats of another width than the array's: indices would count its elements, and bits of several would be one float."""
+    place = next((value for value in values if isinstance(value, Ptr | Shared)), None)
+    kind = TYPES.get(opcode.rpartition(".")[2])
+    if place is None or kind is None or kind.bits == place.type.bits:
+        return
+    if kind in FLOATS and place.type in FLOATS:
+        held, asked = place.type.__name__, kind.__name__
+        what, way = (f"a pointer to {held}", f"`p.cast({asked})` where the memory holds {asked}") if isinstance(place, Ptr) else \
+            (f"an array of {held}", f"make it an array of {asked}")
+        raise TraceError(f"`{opcode}` at {what}: an index counts elements of {place.type.bits // 8} bytes, and the access has "
+                         f"{kind.bits // 8}. Access `.{held if held in ('f32', 'f64') else 'b16'}` and convert, or {way}")
+
+
+FLOATS = (f16, bf16, f32, f64)
 
 
 def _vector(opcode: str, values: Sequence[Any]) -> None:

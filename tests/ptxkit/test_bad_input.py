@@ -10,9 +10,9 @@ import pytest
 from ptxkit import Ptr, Reg, kernel, ptx, smem, tid
 from ptxkit.errors import OpcodeError, TraceError
 from ptxkit.fragments import unpack
-from ptxkit.ptx import add, bar, ld, mbarrier, opcode, setmaxnreg, wgmma
+from ptxkit.ptx import add, atom, bar, ld, mbarrier, opcode, setmaxnreg, wgmma
 from ptxkit.ptx import st as store
-from ptxkit.types import bf16, e4m3, f16, f32, u16, u32, u64
+from ptxkit.types import bf16, e4m3, f16, f32, f64, u16, u32, u64
 from tests.ptxkit.refusal import refused
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(60)]
@@ -281,6 +281,38 @@ def test_index_out_of_range() -> None:
 
 
 # --------------------------------------------------------------------------------------------------- what Python's syntax offers
+
+
+def test_floats_of_another_width_than_the_arrays() -> None:
+    def loaded(x: Ptr[bf16]) -> None:
+        ld.global_.f32(x.at(tid.x))
+
+    def stored(x: Ptr[f32]) -> None:
+        store.global_.f64(x, 1.0)
+
+    def of_vector(x: Ptr[bf16]) -> None:
+        ld.global_.v2.f32(x)
+
+    def shared(a: Reg[f32]) -> None:
+        store.shared.f32(smem.array(f16, 64).at(tid.x), a)
+
+    def added(x: Ptr[f64]) -> None:
+        atom.global_.add.f32(x, 1.0)
+
+    refused(loaded, "`ld.global.f32` at a pointer to bf16", "2 bytes, and the access has 4", "`.b16` and convert", "`p.cast(f32)`")
+    refused(stored, "`st.global.f64` at a pointer to f32", "`.f32` and convert", "`p.cast(f64)`")
+    refused(of_vector, "`ld.global.v2.f32`")
+    refused(shared, "at an array of f16", "make it an array of f32")
+    refused(added, "`atom.global.add.f32`")
+
+    @kernel(block=32)
+    def right(x: Ptr[bf16], y: Ptr[f32]) -> None:
+        words = ld.global_.v2.b32(x)                                # bits may be of any number of elements
+        store.global_.f32(x.cast(f32), unpack(bf16, words[0])[0])
+        store.global_.u32(y, ld.global_.u32(x))
+        store.global_.b16(x.at(3), ld.global_.b16(y))
+
+    right.trace()
 
 
 def _syntax() -> dict[str, tuple[Callable[[Any, Any, Any, Any], object], str]]:
