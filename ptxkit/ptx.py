@@ -14,7 +14,7 @@ from typing import Any
 from .dsl.ambient import current
 from .dsl.bytecode import drops
 from .dsl.convert import Mismatch, convert
-from .dsl.dropped import Dropped
+from .dsl.dropped import Result
 from .dsl.reg import Negated, Reg, Vec
 from .dsl.rules import observe
 from .dsl.source import user_position
@@ -213,8 +213,11 @@ class Opcode(Emitting):
                 raise TraceError(str(error)) from None
             builder.module.need(signature)
             builder.emit(signature.opcode, written, _guard(builder, pred))
-            if fresh and drops(sys._getframe(1)) and signature.form.effects.pure:
-                builder.dropped.append(Dropped(builder.name, written[0], signature.opcode, plan.usage(), user_position()))
+            if fresh:
+                lost = drops(sys._getframe(1)) and signature.form.effects.pure
+                if lost or pred is not None:
+                    (builder.dropped if lost else builder.guarded).append(
+                        Result(builder.name, written[0], signature.opcode, plan.usage(), user_position()))
             observe(builder, signature, values)
             if not fresh:
                 outputs = [values[i] for i in plan.outputs]

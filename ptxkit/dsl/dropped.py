@@ -14,12 +14,15 @@ from ..settings import settings
 if TYPE_CHECKING:
     from .traced import Traced
 
-RULES = {"result-dropped": "an instruction without a destination whose result nothing takes: the line changes nothing"}
+RULES = {
+    "result-dropped": "an instruction without a destination whose result nothing takes: the line changes nothing",
+    "result-guarded": "a guarded instruction without a destination whose result is stored everywhere",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
-    """A result that nothing takes: of which instruction, in which function. `usage` names the operands, the destination first."""
+class Result:
+    """The result of a call without a destination. `usage` names the operands of the instruction, the destination first."""
 
     function: str
     result: tree.Operand
@@ -27,15 +30,23 @@ class Dropped:
     usage: str
     position: Position | None
 
+    def half(self, reader: str, ptx_line: int | None, ptx_column: int) -> Finding:
+        """What is said where `reader` stores it although the predicate may not hold."""
+        return Finding(
+            "result-guarded", f"`{self.opcode}` is guarded and called without a destination, so that its new register holds nothing where "
+            f"the predicate does not hold, and {reader} takes it everywhere",
+            f"give the destination first, `{self.opcode}{self.usage}`, to keep the old value there; or guard the store; or use selp",
+            self.position, "advice", "review", ptx_line, ptx_column)
+
     def finding(self, ptx_line: int | None = None, ptx_column: int = 0) -> Finding:
-        """What is said of it."""
+        """What is said of it where nothing takes it."""
         return Finding(
             "result-dropped", f"`{self.opcode}` is called without a destination, and nothing takes its result: the line changes nothing",
             f"give the destination first, `{self.opcode}{self.usage}`, to write a register in place; else give the result a name",
             self.position, "advice", "review", ptx_line, ptx_column)
 
 
-_said: set[Dropped] = set()
+_said: set[Result] = set()
 
 
 def said(traced: Traced) -> Traced:

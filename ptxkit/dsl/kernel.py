@@ -352,7 +352,8 @@ class Kernel(Traceable, Generic[P]):
         check_module(whole, {builder.shared.symbol: builder.name for builder in builders if builder.shared.allocations}, self.name, here)
         return Traced(self.name, whole, part.signature, part.block, part.cluster, module.shared, module.copies, module.files, config,
                       bool(module.setmaxnreg), None if module.marks is None else module.marks.named(self.name),
-                      tuple(each for builder in builders for each in builder.dropped))
+                      tuple(each for builder in builders for each in builder.dropped),
+                      tuple(each for builder in builders for each in builder.guarded))
 
     def part(self) -> _Part:
         """The entry in its default configuration, for a module with several entries."""

@@ -14,7 +14,7 @@ from ..types import ScalarType
 from .descriptor import TensorMapFields
 
 if TYPE_CHECKING:
-    from .dropped import Dropped
+    from .dropped import Result
     from .marks import Table
     from .tensormap import TensorMapParameter
 
@@ -69,7 +69,8 @@ class ModuleBuilder:
         self.variables: list[tree.Variable] = []
         self.setmaxnreg: list[tuple[str, int, int | None, Position | None]] = []
         self.since = (8, 0)
-        self.dropped: list[Dropped] = []
+        self.dropped: list[Result] = []
+        self.guarded: list[Result] = []
         self.marks: Table | None = None
         self.joined = False  # whether labels that control flow makes at one place are one
         self._files: dict[str, int] = {} if files is None else files

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..smem import SharedPlan
     from .blocks import Block
-    from .dropped import Dropped
+    from .dropped import Result
     from .marks import Marks
     from .module import ModuleBuilder
 
@@ -68,8 +68,10 @@ class Builder:
         """The blocks that were made and not entered yet, and where."""
         self.results: list[tuple[int, set[str], str, CodeType, int]] = []
         """Of each loop that carries a value under the value's own name: where it ends, the registers, the name, the code and the place."""
-        self.dropped: list[Dropped] = []
+        self.dropped: list[Result] = []
         """The results that the author's code takes from no call."""
+        self.guarded: list[Result] = []
+        """The results of guarded calls without a destination."""
         self.marks: Marks | None = None
         """The state of marks, where the kernel is traced with them."""
         self.said: set[str] = set()
@@ -226,6 +228,7 @@ class Builder:
         reads = self._reads()
         check_reads(self, reads, _PREFIX)
         check_results(self, reads)
+        self.module.guarded += self.guarded
         self.module.dropped += [each for each in self.dropped if not any(name in reads for name in names(each.result))]
         if self.module.joined:
             renamed: dict[str, str] = {}

@@ -15,7 +15,7 @@ from .parameters import Parameter, Record, flat
 
 if TYPE_CHECKING:
     from ..runtime.diagnostics import Resources
-    from .dropped import Dropped
+    from .dropped import Result
     from .marks import Named
 
 
@@ -35,8 +35,10 @@ class Traced:
     setmaxnreg: bool
     marks: Named | None = None
     """The names of its marks, where it was traced with them."""
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[Result, ...] = ()
     """The results that nothing reads, of calls that are statements of their own."""
+    guarded: tuple[Result, ...] = ()
+    """The results of guarded calls without a destination."""
     _text: dict[bool, str] = field(default_factory=dict, repr=False)
     resources: dict[str, Resources] = field(default_factory=dict, repr=False, compare=False)
     """Of each entry, once `Kernel.assemble` has assembled it."""

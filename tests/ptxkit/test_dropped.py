@@ -1,4 +1,5 @@
-"""A pure instruction without a destination, as a statement of its own, is said at its line; what has an effect or a taker stays silent."""
+"""Results of calls without a destination: a pure one that nothing takes, and a guarded one that is stored everywhere, are said at their
+lines; what has an effect or a taker stays silent."""
 
 from __future__ import annotations
 
@@ -12,10 +13,11 @@ import numpy as np
 import pytest
 
 from ptxkit import Ptr, Reg, func, if_, kernel, laneid, smem
-from ptxkit.check.dropped import RULES
+from ptxkit.check.dropped import RULES, findings
+from ptxkit.check.places import Places
 from ptxkit.errors import CheckError
 from ptxkit.grammar import forms
-from ptxkit.ptx import add, addc, atom, elect, fma, ld, mapa, max, mbarrier, mov, mul, setp, shfl, vote
+from ptxkit.ptx import add, addc, atom, elect, fma, ld, mapa, max, mbarrier, mov, mul, selp, setp, shfl, vote
 from ptxkit.ptx import st as store
 from ptxkit.settings import settings
 from ptxkit.types import f32, u32
@@ -128,6 +130,86 @@ def test_a_dropped_result_and_its_twin(name: str) -> None:
     assert kernel(block=128)(right).trace().dropped == ()
 
 
+def _guarded() -> Twins:
+    found: Twins = {}
+
+    def twins(wrong: Callable[..., None], right: Callable[..., None]) -> None:
+        found[wrong.__name__] = wrong, right
+
+    def larger(x: Ptr[f32], n: Numbers) -> None:
+        best = mov.f32(0.0)
+        best = max.f32(best, ld.global_.f32(x), pred=n > 3)                      # wrong
+        store.global_.f32(x, best)
+
+    def in_place(x: Ptr[f32], n: Numbers) -> None:
+        best = mov.f32(0.0)
+        max.f32(best, best, ld.global_.f32(x), pred=n > 3)
+        store.global_.f32(x, best)
+
+    twins(larger, in_place)
+
+    def computed(x: Ptr[f32], n: Numbers) -> None:
+        value = ld.global_.f32(x, pred=n > 3)                                    # wrong
+        store.global_.f32(x, add.rn.f32(value, 1.0))
+
+    def guarded_too(x: Ptr[f32], n: Numbers) -> None:
+        p = n > 3
+        value = ld.global_.f32(x, pred=p)
+        store.global_.f32(x, add.rn.f32(value, 1.0), pred=p)
+
+    twins(computed, guarded_too)
+
+    def added(x: Ptr[u32], n: Numbers) -> None:
+        more = add.u32(n, 1, pred=~(n > 3))                                      # wrong
+        atom.global_.add.u32(x, more)
+
+    def in_both_cases(x: Ptr[u32], n: Numbers) -> None:
+        p = n > 3
+        more = add.u32(n, 1, pred=p)
+        mov.u32(more, 0, pred=~p)
+        atom.global_.add.u32(x, more)
+
+    twins(added, in_both_cases)
+
+    def of_vector(x: Ptr[f32], n: Numbers) -> None:
+        pair = ld.global_.v2.f32(x, pred=n > 3)                                  # wrong
+        store.global_.f32(x, pair[1])
+
+    def chosen(x: Ptr[f32], n: Numbers) -> None:
+        p = n > 3
+        pair = ld.global_.v2.f32(x, pred=p)
+        store.global_.f32(x, selp.f32(pair[1], 0.0, p))
+
+    twins(of_vector, chosen)
+
+    def in_a_branch(x: Ptr[f32], n: Numbers) -> None:
+        with if_(n > 1):
+            value = ld.global_.f32(x, pred=n > 3)                                # wrong
+            store.global_.f32(x, value)
+
+    def where_it_holds(x: Ptr[f32], n: Numbers) -> None:
+        p = n > 3
+        value = ld.global_.f32(x, pred=p)
+        with if_(p):
+            store.global_.f32(x, value)
+
+    twins(in_a_branch, where_it_holds)
+    return found
+
+
+GUARDED = _guarded()
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_a_guarded_result_that_is_stored_everywhere_and_its_twin(name: str) -> None:
+    wrong, right = GUARDED[name]
+    (found,) = (f for f in kernel(block=128)(wrong).check() if f.rule == "result-guarded")
+    assert found.position is not None
+    assert (found.position.file, found.position.line) == (wrong.__code__.co_filename, line_of(wrong))
+    assert (found.kind, found.severity) == ("advice", "review")
+    assert [f for f in kernel(block=128)(right).check() if f.rule == "result-guarded"] == []
+
+
 def test_what_has_an_effect_besides_its_result_is_silent() -> None:
     def effects(x: Ptr[u32], n: Numbers) -> None:
         full = smem.mbarrier(1)
@@ -197,8 +279,10 @@ def test_a_run_goes_by_the_setting(wish: str, caplog: pytest.LogCaptureFixture, 
     assert caplog.messages == []
 
 
-def test_bundled_kernels_drop_nothing() -> None:
-    assert [(traced.name, traced.dropped) for traced in bundled() if traced.dropped] == []
+def test_bundled_kernels_earn_nothing() -> None:
+    for traced in bundled():
+        module, lines = traced.numbered()
+        assert list(findings(module, Places(module, lines), traced)) == [], traced.name
 
 
 def test_the_rule_has_its_section() -> None:
