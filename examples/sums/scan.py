@@ -1,8 +1,12 @@
 """The inclusive scan of u32, y[i] = x[0] + ... + x[i], in one pass with decoupled look-back: one read and one write.
 
-Tiles of 4,096 are drawn by ticket, so that a tile's predecessors are all with CTAs that run already and wait for nobody after them. A CTA
+Tiles of 16,384 are drawn by ticket, so that a tile's predecessors are all with CTAs that run already and wait for nobody after them. A CTA
 publishes the sum of its tile at once, then looks back: 32 tiles at a time, a lane each, until one has published the sum of all before it.
-A word of 64 bits has the sum and what it is, so that one store publishes both: there is no order of two stores to get wrong.
+A word of 64 bits has the sum and what it is, so that one store publishes both: there is no order of two stores to get wrong. So the store
+and the load are relaxed: nothing else is read that they would have to order, and a release waits for all that its thread has written.
+
+While a tile waits for its predecessors, nothing of its CTA is under way. Large tiles wait less often: on an H100 4,096 and 16,384 values
+take 252 and 222 microseconds for 2^26, with release and acquire 268 and 230, and a copy takes 179.
 
     python -m examples.sums.scan
 """
@@ -19,7 +23,7 @@ from ptxkit.ptx import add, atom, bar, brev, clz, ld, mov, selp, shfl, st, vote
 from ptxkit.reductions import warp_reduce
 from ptxkit.types import u32, u64
 
-THREADS, WARPS, LANES, VECTOR, EACH = 256, 8, 32, 4, 4
+THREADS, WARPS, LANES, VECTOR, EACH = 512, 16, 32, 4, 8
 STRIPE = LANES * VECTOR                                              # values that a warp reads at once: 512 bytes
 OF_WARP = STRIPE * EACH
 TILE = OF_WARP * WARPS
@@ -38,7 +42,7 @@ def scanned(value: Reg[u32], lane: Reg[u32]) -> Reg[u32]:
 
 def publish(state: Ptr[u64], tile: Reg[u32], value: Reg[u32], what: int) -> None:
     """One store of 64 bits: the value, and what it is."""
-    st.release.gpu.global_.u64(state.at(tile), mov.b64((value, mov.u32(what))))
+    st.relaxed.gpu.global_.u64(state.at(tile), mov.b64((value, mov.u32(what))))
 
 
 def look_back(state: Ptr[u64], tile: Reg[u32], lane: Reg[u32]) -> Reg[u32]:
@@ -49,7 +53,7 @@ def look_back(state: Ptr[u64], tile: Reg[u32], lane: Reg[u32]) -> Reg[u32]:
         there = lane < window.end
         word = mov.u64(PREFIX << 32)                                 # before tile 0: nothing, and that is all
         with loop() as poll:
-            ld.acquire.gpu.global_.u64(word, state.at(at), pred=there)
+            ld.relaxed.gpu.global_.u64(word, state.at(at), pred=there)
             poll.break_if(vote.sync.all.pred(word >= (SUM << 32), 0xFFFFFFFF))
         value, what = mov.u32(0), mov.u32(0)
         mov.b64((value, what), word)
@@ -61,7 +65,7 @@ def look_back(state: Ptr[u64], tile: Reg[u32], lane: Reg[u32]) -> Reg[u32]:
     return window.before
 
 
-@kernel(target="sm_90a", block=THREADS, min_ctas=4)
+@kernel(target="sm_90a", block=THREADS, min_ctas=2)
 def scan(x: Ptr[u32], y: Ptr[u32], state: Ptr[u64], ticket: Ptr[u32], n: Reg[u32]) -> None:
     """y = the inclusive scan of x [n]. state [tiles] and ticket [1] are 0 before."""
     totals, shared = smem.array(u32, WARPS, name="totals"), smem.array(u32, 2, name="tile, before")
@@ -93,7 +97,7 @@ def scan(x: Ptr[u32], y: Ptr[u32], state: Ptr[u64], ticket: Ptr[u32], n: Reg[u32
     st.shared__cta.u32(totals.at(warp), carried, pred=lane == 0)
     bar.sync(0)
     mine = ld.shared__cta.u32(totals.at(lane & (WARPS - 1)))
-    sums = scanned(mine, lane)                                       # in lanes 0 to 7: of the warps up to it
+    sums = scanned(mine, lane)                                       # in lanes 0 to 15: of the warps up to it
     of_tile = shfl.sync.idx.b32(sums, WARPS - 1, 31, 0xFFFFFFFF)
     of_warps = shfl.sync.idx.b32(sums - mine, warp, 31, 0xFFFFFFFF)
     with if_(warp == 0):
@@ -130,7 +134,7 @@ def clear(state: Ptr[u64], ticket: Ptr[u32], n: Reg[u32]) -> None:
 
 
 def steps(x: Any, y: Any, state: Any, ticket: Any) -> list[Step]:
-    """The launches for x and y [n]; state [ceil(n / 4096)] of 64 bits and ticket [1] are work space."""
+    """The launches for x and y [n]; state [ceil(n / 16384)] of 64 bits and ticket [1] are work space."""
     (n,) = x.shape
     tiles = -(-n // TILE)
     return [Step(clear, -(-tiles // THREADS), (state, ticket, tiles)), Step(scan, tiles, (x, y, state, ticket, n))]
