@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
 from ptxkit.types import TYPES
 
 from .config.decode import BLOCK, RESIDENT, WARPS
@@ -9,11 +14,16 @@ from .config.forward import ForwardConfig
 from .problem.decode import MOST, DecodeProblem
 from .problem.forward import Problem
 
-TILES = {64: (192, 128, 1), 128: (128, 128, 2), 256: (128, 64, 2)}
-"""BM, BN and the staging buffers of a warpgroup, by head dim. Three warpgroups fit the registers of a head of 64: its outputs are 32."""
-WIDE = {128: (128, 176, 1)}
+TILES = {64: (192, 128, 4, 1), 128: (128, 128, 4, 2), 256: (128, 96, 3, 1)}
+"""BM, BN, stages and the staging buffers of a warpgroup, by head dim. Three warpgroups fit the registers of a head of 64: its outputs are
+32. For a head of 256 three stages of 96 keys are faster than four of 64 or two of 80 for each operand."""
+WIDE = {128: (128, 176, 4, 1)}
 """The same without a mask: blocks need not end at a diagonal, and longer ones spend less on maxima, rescaling and barriers."""
 L2_SHARE = 0.6              # of the L2, for the keys and values of the heads that are worked on together
+SHARERS = 16                # CTAs that read the same keys at the same time, where heads do not fit into the L2 together
+TILE_KEYS = 192             # what a tile costs besides its blocks, in keys: queries, first scores, the last product, the store
+NEARLY = 1.005              # of the shortest time: a smaller section is better for the L2
+ROUNDS = 32                 # of tiles that tell how even an order is
 
 LEAST_KEYS = 2 * WARPS * BLOCK      # of a part of a sequence: two blocks for each warp
 MOST_WAVES = 8                      # parts of a sequence where one part each fills the card
@@ -23,19 +33,39 @@ GOOD = 0.9                          # of the best use of the card: fewer parts l
 def heuristic(problem: Problem) -> ForwardConfig:
     """The configuration of a problem."""
     wide = not problem.causal and not problem.packed and problem.keys > 128
-    BM, BN, buffers = (WIDE if wide else TILES).get(problem.head, TILES[problem.head])
-    return ForwardConfig(problem.head, BM, BN, type=TYPES[problem.type], causal=problem.causal, packed=problem.packed, lse=problem.lse,
-                         pingpong=problem.head < 256, buffers=buffers)
+    BM, BN, stages, buffers = (WIDE if wide else TILES).get(problem.head, TILES[problem.head])
+    return ForwardConfig(problem.head, BM, BN, stages, TYPES[problem.type], problem.causal, problem.packed, problem.lse,
+                         pingpong=problem.head < 256, buffers=buffers, slack=problem.head == 256)
 
 
-def section(problem: Problem, l2_bytes: int) -> int:
-    """The heads of queries that are worked on together. Without a causal mask all tiles are equal, and one head at a time is best for the
-    L2; with it, more heads have tiles of equal lengths side by side."""
-    if not problem.causal:
-        return 1
+@lru_cache(maxsize=1024)
+def order(problem: Problem, config: ForwardConfig, sms: int, l2_bytes: int) -> tuple[int, bool]:
+    """The heads of queries that are worked on together, and whether every other round of tiles is dealt backwards.
+
+    Without a causal mask all tiles are equal, and one head at a time is best for the L2. Packed sequences have an order of their own. Else:
+    the fewest heads with which CTAs are busy for nearly equal times, of those whose keys and values fit into the L2 together. A few always
+    may: CTAs share what they read, because tiles begin at key 0 at about the same time.
+    """
+    if not problem.causal or problem.packed or not problem.keys:
+        return 1, False
     head_bytes = 2 * problem.keys * problem.head * TYPES[problem.type].bits // 8
-    fitting = max(1, int(L2_SHARE * l2_bytes) // max(1, head_bytes)) * problem.group
-    return max(1, min(fitting, problem.heads * problem.batches))
+    ends = np.minimum(problem.keys, np.arange(-(-problem.queries // config.BM), 0, -1) * config.BM)
+    costs = -(-ends // config.BN) * config.BN + TILE_KEYS
+    heads = min(problem.heads * problem.batches, -(-ROUNDS * sms // len(costs)))
+    most = min(heads, problem.group * max(int(L2_SHARE * l2_bytes) // head_bytes, sms // SHARERS, 1))
+    times = {(count, turning): _longest(costs, heads, count, turning, sms) for count in range(1, most + 1) for turning in (False, True)}
+    return next(choice for choice, time in times.items() if time <= NEARLY * min(times.values()))
+
+
+def _longest(costs: np.ndarray[Any, Any], heads: int, section: int, turning: bool, sms: int) -> int:
+    """The cost of the CTA that gets the most: tiles in the order of `TileScheduler`, dealt as it deals them."""
+    sections = [np.repeat(costs, min(section, heads - first)) for first in range(0, heads, section)]
+    lengths = np.concatenate([one[::1 if after % 2 else -1] for after, one in zip(range(len(sections), 0, -1), sections, strict=True)])
+    dealt = np.zeros((-(-len(lengths) // sms), sms), np.int64)
+    dealt.flat[:len(lengths)] = lengths
+    if turning:
+        dealt[1::2] = dealt[1::2, ::-1]
+    return int(dealt.sum(0).max())
 
 
 def splits(problem: DecodeProblem, sms: int) -> int:
@@ -51,4 +81,4 @@ def splits(problem: DecodeProblem, sms: int) -> int:
     return next(count for count in range(1, most + 1) if use(count) >= GOOD * best)
 
 
-__all__ = ["heuristic", "section", "splits"]
+__all__ = ["heuristic", "order", "splits"]

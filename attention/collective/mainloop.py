@@ -16,26 +16,32 @@ from ptxkit.ptx import min as min_
 from ptxkit.smem import SharedAddress, Tile
 from ptxkit.types import Scalar, pred, s32, u32
 
-from .softmax import OnlineSoftmax, mask_columns, pack_weights, rescale
+from .softmax import OnlineSoftmax, mask_columns, pack_weights
 from .work import Work
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """The warpgroup's side of one operand's ring: its stages, its tile and the position."""
+    """The warpgroup's side of one operand: its ring, the position there, its tile, and the stage that this warpgroup holds.
+
+    Keys and values share a ring and a position, so stages are waited for in the order in which they are loaded.
+    """
 
     stages: ConsumerSide
-    tile: Tile[Any]
     position: Ring
+    tile: Tile[Any]
+    stage: Reg[u32]
 
     def wait(self) -> None:
+        """Wait for the ring's next stage, and hold it."""
         with span("wait"):
             self.stages.wait(self.position.stage, self.position.parity)
+        mov.u32(self.stage, self.position.stage)
+        self.position.advance()
 
     def release(self) -> None:
-        """Release the stage and go to the next one."""
-        self.stages.release(self.position.stage)
-        self.position.advance()
+        """Release the stage that is held."""
+        self.stages.release(self.stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,7 @@ class Tail:
 
     def clear(self, values: Operand, work: Work, block: Reg[u32]) -> None:
         """Clear what a block of keys has past the sequence's end, in a stage that has landed."""
-        layout, view = values.tile.layout, values.tile[values.position.stage]
+        layout, view = values.tile.layout, values.tile[values.stage]
         BN, lines = layout.columns, 16 * self.warpgroups
         left = work.keys - block * BN
         with if_(left < BN):
@@ -148,7 +154,7 @@ class Mainloop:
             factors = self._weigh(work, block, clear)
             wgmma.wait_group.sync.aligned(0)
             self.values.release()
-            rescale(self.output, factors)
+            self.softmax.rescale(self.output, factors)
             pack_weights(self.type, self.scores, self.weights)
         self.queries.release()
         self.values.wait()
@@ -166,7 +172,7 @@ class Mainloop:
             self._give_turn()
             self.keys.release()
             factors = self._weigh(work, block, clear)
-            rescale(self.output, factors)
+            self.softmax.rescale(self.output, factors)
             pack_weights(self.type, self.scores, self.weights)
             self.values.wait()
             self._clear_tail(work, block)
@@ -177,12 +183,12 @@ class Mainloop:
 
     def _issue_scores(self) -> None:
         wgmma.fence.sync.aligned()
-        self.scores_mma.issue([self.scores], self.queries.tile[0], self.keys.tile[self.keys.position.stage], False)
+        self.scores_mma.issue([self.scores], self.queries.tile[0], self.keys.tile[self.keys.stage], False)
         wgmma.commit_group.sync.aligned()
 
     def _issue_output(self, accumulate: Reg[pred]) -> None:
         wgmma.fence.sync.aligned()
-        self.output_mma.issue_from_registers([self.output], [self.weights], self.values.tile[self.values.position.stage], accumulate)
+        self.output_mma.issue_from_registers([self.output], [self.weights], self.values.tile[self.values.stage], accumulate)
         wgmma.commit_group.sync.aligned()
 
     def _weigh(self, work: Work, block: Reg[u32], clear: Reg[u32]) -> list[Reg[Any]]:

@@ -1,4 +1,4 @@
-"""The producer thread: loads queries once for a tile, and keys and values through their rings."""
+"""The producer thread: loads queries once for a tile, and keys and values through one ring."""
 
 from __future__ import annotations
 
@@ -32,23 +32,29 @@ class Loads:
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """Keys go one block ahead of values: the scores of the next block are issued before this block's values are multiplied."""
+    """Blocks are loaded in the order in which they are waited for. With `ahead` keys go one block ahead of values: the scores of the next
+    block are issued before this block's values are multiplied."""
 
     queries: Loads
     keys: Loads
     values: Loads
     zero: Reg[u32]
+    ahead: bool
 
     def load(self, work: Work, blocks: Reg[u32], group: Reg[u32]) -> None:
         """Load a tile's queries, keys and values. `group` heads of queries share a head of keys."""
         BN = self.keys.copy.tile.layout.rows
         head = work.head // group
-        self._keys(work, self.zero, head)
+        if self.ahead:
+            self._keys(work, self.zero, head)
         self.queries.load(work.row + work.start, self.zero, work.head, work.batch)
         with for_range(blocks) as i:
-            ahead = i + 1
-            with if_(ahead < blocks):
-                self._keys(work, ahead * BN, head)
+            if self.ahead:
+                following = i + 1
+                with if_(following < blocks):
+                    self._keys(work, following * BN, head)
+            else:
+                self._keys(work, i * BN, head)
             self.values.load(self.zero, i * BN + work.start, head, work.batch)
 
     def _keys(self, work: Work, row: Reg[u32], head: Reg[u32]) -> None:
@@ -56,7 +62,7 @@ class Producer:
 
     def tail(self) -> None:
         """Before the producer exits: wait until every stage is empty."""
-        for loads in (self.queries, self.keys, self.values):
+        for loads in (self.queries, self.keys):     # values are in the ring of the keys
             loads.pipeline.producer_tail(loads.position)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ptxkit import Reg, Vec
+from ptxkit import Reg, Vec, if_
 from ptxkit.fragments import rows_of
-from ptxkit.ptx import add, ex2, fma, lg2, mov, mul, opcode, rcp, selp, setp
+from ptxkit.ptx import add, ex2, fma, lg2, mov, mul, opcode, rcp, selp, setp, vote
 from ptxkit.ptx import max as max_
 from ptxkit.reductions import warp_reduce
-from ptxkit.types import Scalar, f32, s32
+from ptxkit.types import Scalar, f32, pred, s32
 
+ALL = 0xFFFFFFFF
 LN2 = math.log(2)
 CHAINS = 2                  # independent chains of maxima and of sums for each row: they hide the latency of max and add
 
@@ -57,6 +58,10 @@ class OnlineSoftmax:
             factors.append(factor)
         return factors
 
+    def rescale(self, output: Vec[f32, Any], factors: list[Reg[f32]]) -> None:
+        """Scale a thread's two rows of the output, in place."""
+        rescale(output, factors)
+
     def finish(self) -> tuple[list[Reg[f32]], list[Reg[f32]]]:
         """The factors that normalise the two rows, and the natural logarithms of their sums of exponentials."""
         factors, logarithms = [], []
@@ -65,6 +70,40 @@ class OnlineSoftmax:
             factors.append(rcp.approx.ftz.f32(whole))
             logarithms.append(mul.rn.f32(fma.rn.f32(top, self.scale, lg2.approx.ftz.f32(whole)), LN2))
         return factors, logarithms
+
+
+class LazySoftmax(OnlineSoftmax):
+    """A row keeps its maximum until a score is more than `SLACK` above it, in powers of two: then outputs are seldom rescaled.
+
+    Weights are at most 2^SLACK, which f32, bf16 and f16 hold as precisely as smaller ones. A warp without a row that takes a new maximum
+    skips the rescaling; what a row gets does not depend on other rows.
+    """
+
+    SLACK = 8.0
+    takes: Reg[pred]                            # whether a row of this warp has taken a new maximum
+
+    def weigh(self, scores: Vec[f32, Any]) -> list[Reg[f32]]:
+        """As without slack; a row that keeps its maximum has the factor 1."""
+        factors, takes = [], []
+        for own, top, total in zip(rows_of(scores), self.top, self.total, strict=True):
+            highest = max_.f32(top, over_row(max_.f32, _chained(max_.f32, list(own))))
+            fall = fma.rn.f32(top, self.scale, mul.rn.f32(highest, self.negated))
+            taken = setp.lt.f32(fall, -self.SLACK)
+            factor = selp.f32(ex2.approx.ftz.f32(fall), 1.0, taken)
+            selp.f32(top, highest, top, taken)
+            minus = mul.rn.f32(top, self.negated)
+            for score in own:
+                ex2.approx.ftz.f32(score, fma.rn.f32(score, self.scale, minus))
+            fma.rn.f32(total, total, factor, _chained(add.rn.f32, list(own)))
+            factors.append(factor)
+            takes.append(taken)
+        self.takes = vote.sync.any.pred(takes[0] | takes[1], ALL)
+        return factors
+
+    def rescale(self, output: Vec[f32, Any], factors: list[Reg[f32]]) -> None:
+        """Scale a thread's two rows of the output, if a row of the warp has taken a new maximum."""
+        with if_(self.takes):
+            rescale(output, factors)
 
 
 def rescale(output: Vec[f32, Any], factors: list[Reg[f32]]) -> None:
@@ -101,4 +140,4 @@ def _chained(operation: Any, values: list[Reg[f32]]) -> Reg[f32]:
     return found
 
 
-__all__ = ["OnlineSoftmax", "mask_columns", "pack_weights", "rescale"]
+__all__ = ["LazySoftmax", "OnlineSoftmax", "mask_columns", "pack_weights", "rescale"]

@@ -22,7 +22,7 @@ WARP = 32
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Rows of queries and of keys in a batch, heads of queries, those that share a head of keys, batches x heads, tiles of queries in a
-    head, heads that are worked on together, and tiles in all."""
+    head, heads that are worked on together, whether every other round is dealt backwards (0 or 1), and all tiles."""
 
     queries: Reg[u32]
     keys: Reg[u32]
@@ -31,6 +31,7 @@ class Shape:
     outer: Reg[u32]
     m_tiles: Reg[u32]
     section: Reg[u32]
+    turning: Reg[u32]
     tiles: Reg[u32]
 
 
@@ -65,10 +66,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class TileScheduler:
-    """Tiles in the order of sections of heads, whose keys and values fit into the L2 together. Within a section the last queries, which
-    see the most keys under a causal mask, come first, for all of its heads.
+    """Tiles in the order of sections of heads, whose keys and values fit into the L2 together. Under a causal mask the last queries see the
+    most keys. In the last section they come first, for all of its heads, in the section before it they come last, and so on: lengths rise
+    and fall without a jump.
 
-    CTAs are dealt tiles in rounds, every other round backwards: who got a longer tile of one round gets a shorter one of the next.
+    CTAs are dealt tiles in rounds, with `turning` every other round backwards. `heuristic.order` chooses what keeps all CTAs busy for
+    nearly equal times: who got a longer tile gets a shorter one later.
     """
 
     shape: Shape
@@ -84,7 +87,7 @@ class TileScheduler:
             index = base + selp.u32(ctas - 1 - cta, cta, turned != 0)
             rounds.break_if(index >= shape.tiles)
             add.u32(base, base, ctas)
-            mov.u32(turned, turned ^ 1)
+            mov.u32(turned, turned ^ shape.turning)
             yield self._tile(index, rounds)
 
     def _tile(self, index: Reg[u32], rounds: Loop) -> Work:
@@ -95,7 +98,9 @@ class TileScheduler:
         heads = min_.u32(shape.section, shape.outer - first)
         m = within // heads
         outer = first + (within - m * heads)
-        m = shape.m_tiles - 1 - m if self.causal else m
+        if self.causal:
+            after = ceil_div(shape.outer - first, shape.section)
+            m = selp.u32(shape.m_tiles - 1 - m, m, (after & 1) != 0)
         batch = outer // shape.heads
         return Work(m * self.BM, outer - batch * shape.heads, batch, 0, shape.queries, shape.keys)
 

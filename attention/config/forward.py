@@ -20,18 +20,18 @@ SPARE_REGISTERS = 24        # of a thread, besides accumulators and operands
 
 @dataclass(frozen=True, slots=True)
 class ForwardConfig:
-    """A CTA has BM queries, 64 for each mma warpgroup, and goes over the keys BN at a time. K and V have a ring of `stages` each.
+    """A CTA has BM queries, 64 for each mma warpgroup, and goes over the keys BN at a time. Blocks of K and V share a ring of `stages`.
 
     `overlap`: a warpgroup issues the scores of the next keys before the product of these keys' weights and values, and computes the softmax
     while that product runs. `pingpong`: warpgroups issue their products in turns, so that one computes a softmax while another multiplies.
     `buffers` are the staging buffers of a warpgroup's result, 64 rows by 128 bytes each. `packed`: sequences of any lengths lie one after
-    another. `lse`: the log-sum-exp of each row is stored too.
+    another. `lse`: the log-sum-exp of each row is stored too. `slack`: outputs are rescaled seldom (`LazySoftmax`).
     """
 
     head: int = 128
     BM: int = 128
     BN: int = 128
-    stages: int = 2
+    stages: int = 4
     type: type[Scalar] = bf16
     causal: bool = False
     packed: bool = False
@@ -39,6 +39,7 @@ class ForwardConfig:
     overlap: bool = True
     pingpong: bool = True
     buffers: int = 2
+    slack: bool = False
 
     def __post_init__(self) -> None:
         problem = self.problem()
@@ -55,8 +56,8 @@ class ForwardConfig:
             return "two or three warpgroups have 64 queries each, so BM is 128 or 192"
         if self.BN % 16 or not 16 <= self.BN <= 256:
             return "the keys of a stage are the depth of the second product, so BN is a multiple of 16 up to 256"
-        if self.stages < 1 or self.buffers < 1:
-            return "a ring has at least one stage, and a warpgroup at least one staging buffer"
+        if self.stages < 2 or self.buffers < 1:
+            return "the ring has a block of keys and one of values at least, and a warpgroup at least one staging buffer"
         if self.smem_bytes > SHARED_LIMIT:
             return (f"they take {self.smem_bytes:,} bytes of shared memory, a CTA has {SHARED_LIMIT:,}: take fewer keys, stages or staging "
                     "buffers")
@@ -84,7 +85,7 @@ class ForwardConfig:
         """Shared memory of a CTA."""
         row = self.head * self.type.bits // 8
         staging = self.warpgroups * self.buffers * ROWS * SPAN_BYTES
-        return (self.BM + 2 * self.stages * self.BN) * row + staging + (2 * self.stages + 1) * BARRIER_BYTES
+        return (self.BM + self.stages * self.BN) * row + staging + (self.stages + 1) * BARRIER_BYTES
 
     @property
     def together(self) -> bool:

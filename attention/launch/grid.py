@@ -10,7 +10,7 @@ from typing import Any
 from ptxkit.types import TYPES
 
 from ..config.forward import ForwardConfig
-from ..heuristic import section
+from ..heuristic import order
 from ..problem.forward import Problem
 
 
@@ -44,10 +44,11 @@ class Grid:
         problem = self.problem
         lines = dict(problem.lines)["o"]                        # outputs of packed sequences: heads are batches
         size = TYPES[problem.type].bits // 8
+        section, turning = order(problem, self.config, self.sms, self.l2_bytes)
         return {"sums": pointer("lse"), "scale": problem.scale * math.log2(math.e),
                 "shape": {"queries": problem.queries, "keys": problem.keys, "heads": problem.heads, "group": problem.group,
                           "outer": problem.heads * problem.batches, "m_tiles": self.m_tiles,
-                          "section": section(problem, self.l2_bytes), "tiles": self.tiles},
+                          "section": section, "turning": int(turning), "tiles": self.tiles},
                 "sequences": {"cu_seqlens": pointer("cu_seqlens"), "count": problem.sequences,
                               "out": {"pointer": pointer("out"), "row": lines.strides[0] // size, "batch": lines.strides[1] // size}}}
 

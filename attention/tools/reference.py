@@ -13,6 +13,7 @@ Array = np.ndarray[Any, Any]
 ROUNDOFF = {"bf16": 2.0**-8, "f16": 2.0**-11}
 SMALLEST = {"bf16": 0.0, "f16": 2.0**-25}       # half of the smallest subnormal: bf16 has the exponents of f32
 F32 = 2.0**-24
+SLACK = 8                                       # of `LazySoftmax`
 EX2 = 2.0**-22                                  # relative error of ex2.approx, lg2.approx and rcp.approx: PTX ISA
 
 
@@ -31,7 +32,8 @@ def expected(q: Array, k: Array, v: Array, type: str, *, causal: bool = False, s
 
     The bound. A score sums D products in f32; with its scale and the maximum subtracted its error is at most e = (D + 4) 2^-24 times the
     largest scale |q| |k|, and exp changes by that much. A weight is rounded to `type` once, its sum is not; the result is rounded once. A
-    sum over n keys in f32 has an error of n 2^-24 of the sum of magnitudes.
+    sum over n keys in f32 has an error of n 2^-24 of the sum of magnitudes. Weights and their sum may be of a maximum that is up to SLACK
+    below the row's, in powers of two: then the logarithm of the sum is larger by as much, and so is its error.
     """
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     group = q.shape[-3] // k.shape[-3]
@@ -49,7 +51,7 @@ def expected(q: Array, k: Array, v: Array, type: str, *, causal: bool = False, s
     exponent = (depth + 4) * F32 * sizes + 2 * EX2
     relative = 2 * unit + 2 * exponent + 2 * keys * F32 + 2 * EX2
     bound = relative * magnitude + small * (np.abs(v).sum(-2, keepdims=True) / total + 1)
-    lse_bound = exponent + keys * F32 + 4 * F32 * np.abs(top) + 4 * EX2 + EX2 * np.abs(np.log2(total))
+    lse_bound = exponent + keys * F32 + 4 * F32 * (np.abs(top) + SLACK) + 4 * EX2 + EX2 * (np.abs(np.log2(total)) + SLACK)
     return Expected(out, (top + np.log(total))[..., 0], bound, lse_bound[..., 0])
 
 
