@@ -9,7 +9,7 @@ import numpy as np
 
 from ptxkit.types import TYPES
 
-from .config.decode import BLOCK, RESIDENT, WARPS
+from .config.decode import BLOCK, RESIDENT, WARPS, sides_of
 from .config.forward import ForwardConfig
 from .problem.decode import MOST, DecodeProblem
 from .problem.forward import Problem
@@ -25,9 +25,9 @@ TILE_KEYS = 192             # what a tile costs besides its blocks, in keys: que
 NEARLY = 1.005              # of the shortest time: a smaller section is better for the L2
 ROUNDS = 32                 # of tiles that tell how even an order is
 
-LEAST_KEYS = 2 * WARPS * BLOCK      # of a part of a sequence: two blocks for each warp
+LEAST_BLOCKS = 2                    # of a warp, in a part of a sequence
 MOST_WAVES = 8                      # parts of a sequence where one part each fills the card
-GOOD = 0.9                          # of the best use of the card: fewer parts leave less to combine
+GOOD = 0.9                          # of the best time: fewer parts leave less to combine
 
 
 def heuristic(problem: Problem) -> ForwardConfig:
@@ -69,16 +69,17 @@ def _longest(costs: np.ndarray[Any, Any], heads: int, section: int, turning: boo
 
 
 def splits(problem: DecodeProblem, sms: int) -> int:
-    """The CTAs that share the keys of a sequence, from the most keys that it may have: the fewest whose waves fill the card well."""
-    places = sms * RESIDENT
-    most = max(1, min(problem.keys // LEAST_KEYS, max(MOST_WAVES, places // max(1, problem.units)), MOST))
+    """The CTAs that share the keys of a sequence, from the most keys that it may have: the fewest whose warps are done almost as early as
+    with any other number."""
+    places, blocks, teams = sms * RESIDENT, -(-problem.keys // BLOCK), WARPS // sides_of(problem.head)
+    most = max(1, min(blocks // (LEAST_BLOCKS * teams), max(MOST_WAVES, places // max(1, problem.units)), MOST))
 
-    def use(count: int) -> float:
-        ctas = problem.units * count
-        return ctas / (-(-ctas // places) * places)
+    def turns(count: int) -> int:
+        """The blocks that a warp works on, one after another, and those after it in its place."""
+        return -(-problem.units * count // places) * -(-blocks // (count * teams))
 
-    best = max(use(count) for count in range(1, most + 1))
-    return next(count for count in range(1, most + 1) if use(count) >= GOOD * best)
+    best = min(turns(count) for count in range(1, most + 1))
+    return next(count for count in range(1, most + 1) if GOOD * turns(count) <= best)
 
 
 __all__ = ["heuristic", "order", "splits"]

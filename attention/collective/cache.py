@@ -41,9 +41,9 @@ class Keys:
     """16 keys as operand B of the scores. A sum over the head dim may be in any order, so lane (g, t) has 8 neighbouring elements of keys g
     and g + 8 in each 32: two operands of one load of 16 bytes."""
 
-    def __init__(self, cache: Cache, head: Reg[u32], g: Reg[u32], t: Reg[u32], elements: int) -> None:
+    def __init__(self, cache: Cache, head: Reg[u32], skipped: Reg[u32], g: Reg[u32], t: Reg[u32], elements: int) -> None:
         self.cache = cache
-        self.base = cache.pointer.at(mul.wide.u32(head, cache.head)).at(mul.wide.u32(g, cache.row)).at(t * 16)
+        self.base = cache.pointer.at(mul.wide.u32(head, cache.head)).at(mul.wide.u32(g, cache.row)).at(skipped + t * 16)
         self.words = [[Vec([mov.b32(0) for _ in range(WORDS)]) for _ in range(elements // 32)] for _ in range(2)]
 
     def load(self, page: Reg[u32], row: Reg[u32], there: Reg[pred]) -> None:
@@ -65,9 +65,9 @@ class Values:
 
     LINES = (0, 1, 8, 9)
 
-    def __init__(self, cache: Cache, head: Reg[u32], g: Reg[u32], t: Reg[u32], elements: int) -> None:
+    def __init__(self, cache: Cache, head: Reg[u32], skipped: Reg[u32], g: Reg[u32], t: Reg[u32], elements: int) -> None:
         self.cache, self.first, self.spans = cache, t * 2, elements // 64
-        self.base = cache.pointer.at(mul.wide.u32(head, cache.head)).at(mul.wide.u32(self.first, cache.row)).at(g * 16)
+        self.base = cache.pointer.at(mul.wide.u32(head, cache.head)).at(mul.wide.u32(self.first, cache.row)).at(skipped + g * 16)
 
     def load(self, page: Reg[u32], row: Reg[u32], left: Reg[u32]) -> list[list[Vec[Any, Any]]]:
         """The words of each line and span. Lines at or past `left` are not read and are 0: their weights are 0, but 0 times infinity is

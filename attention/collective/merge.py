@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ptxkit import Ptr, Reg
 from ptxkit.ptx import add, ex2, fma, lg2, mov, mul, opcode, rcp, selp, setp, st, sub
 from ptxkit.ptx import max as max_
@@ -27,6 +29,17 @@ class Merge:
         factor = ex2.approx.ftz.f32(sub.rn.f32(top, self.top))
         fma.rn.f32(self.total, total, factor, self.total)
         fma.rn.f32(self.value, value, factor, self.value)
+
+    def join(self, parts: Sequence[tuple[Reg[f32], Reg[f32], Reg[f32]]]) -> None:
+        """Add some more parts. What was added before is scaled down to their maximum."""
+        before = mov.f32(self.top)
+        for top, _, _ in parts:
+            self.raise_to(top)
+        factor = ex2.approx.ftz.f32(sub.rn.f32(before, self.top))
+        mul.rn.f32(self.total, self.total, factor)
+        mul.rn.f32(self.value, self.value, factor)
+        for part in parts:
+            self.add(*part)
 
     def store(self, type: type[Scalar], out: Ptr[b8], column: Reg[u32], lse: Ptr[f32] | None) -> None:
         """Store an output, and from column 0 the log-sum-exp: 0 and -inf where there is no key."""

@@ -8,12 +8,18 @@ from typing import Any
 from ptxkit.gemm.config.parts import ConfigError
 from ptxkit.types import Scalar, bf16, f16
 
-HEADS = (64, 128)
+HEADS = (64, 128, 256)
 """Head dims that the kernel takes."""
 ROWS = 16                   # heads of queries that a CTA works on: the rows of mma.m16n8k16
 BLOCK = 16                  # keys that a warp works on at a time: the depth of the second product
 WARPS = 4                   # of a CTA
+SIDE = 128                  # elements of a head that a warp has at most: its registers hold no more
 RESIDENT = 2                # CTAs of an SM: a thread may have 255 registers
+
+
+def sides_of(head: int) -> int:
+    """The warps that share a block, each with a part of the head."""
+    return max(1, head // SIDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,7 @@ class DecodeConfig:
 
     def __post_init__(self) -> None:
         if self.head not in HEADS:
-            raise ConfigError(f"decode of head dim {self.head}: a head has {' or '.join(map(str, HEADS))} elements")
+            raise ConfigError(f"decode of head dim {self.head}: a head has {', '.join(map(str, HEADS[:-1]))} or {HEADS[-1]} elements")
         if self.type not in (bf16, f16):
             raise ConfigError(f"decode of {self.type.__name__}: operands are bf16 or f16")
         if self.page < BLOCK or self.page % BLOCK:
@@ -46,4 +52,4 @@ class DecodeConfig:
         return {"head": self.head, "type": self.type, "lse": self.lse}
 
 
-__all__ = ["BLOCK", "HEADS", "RESIDENT", "ROWS", "WARPS", "DecodeConfig"]
+__all__ = ["BLOCK", "HEADS", "RESIDENT", "ROWS", "WARPS", "DecodeConfig", "sides_of"]

@@ -31,7 +31,7 @@ class Plan:
         self.kernels = [compiled(decode, ordinal, **config.parameters)]
         if config.split:
             self.kernels.append(compiled(combine, ordinal, **config.combining))
-        self.launchers = [kernel.launcher() for kernel in self.kernels]
+        self.launchers = [kernel.launcher(pdl=True) for kernel in self.kernels]
 
 
 class Launch:
@@ -58,9 +58,9 @@ def attention_decode(q: Any, k_cache: Any, v_cache: Any, page_table: Any, length
                      stream: Any = None) -> Any:
     """softmax(scale q k^T) v of one query for each sequence and head, over a paged cache. Returns out, or (out, lse) with `return_lse`.
 
-    q [B, H, D], k_cache and v_cache [pages, page size, H_kv, D], all bf16 or all f16. D is 64 or 128, the page size a multiple of 16. H is
-    a multiple of H_kv: query head h reads cache head h // (H / H_kv). D is contiguous; the other strides and the addresses are multiples of
-    16 bytes. `scale` is positive (None: 1 / sqrt(D)).
+    q [B, H, D], k_cache and v_cache [pages, page size, H_kv, D], all bf16 or all f16. D is 64, 128 or 256, the page size a multiple of 16.
+    H is a multiple of H_kv: query head h reads cache head h // (H / H_kv). D is contiguous; the other strides and the addresses are
+    multiples of 16 bytes. `scale` is positive (None: 1 / sqrt(D)).
 
     `page_table`: int32 [B, max pages]; key i of sequence b is row i % page size of page page_table[b, i // page size]. `lengths`: int32
     [B], the keys of each sequence. Both stay on the device. A length past the table is taken as the table's, one below 0 as 0, a page that

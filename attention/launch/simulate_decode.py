@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ptxkit.sim import Report
 
 Array = np.ndarray[Any, Any]
+BEFORE = {"decode": {"writes": ["q_pointer", "k_pointer", "v_pointer", "out_pointer", "sums",
+                               "parts_values", "parts_tops", "parts_totals"]}}
+"""What the launch before may still use while a kernel begins: all but the page table and the lengths."""
 
 
 def simulate_decode(q: Array, k_cache: Array, v_cache: Array, page_table: Array, lengths: Array, out: Array, *,
@@ -33,7 +36,8 @@ def simulate_decode(q: Array, k_cache: Array, v_cache: Array, page_table: Array,
     """
     from ptxkit.sim.limits import UNLIMITED
 
-    return [kernel.simulate(grid, **named, **chosen, schedule=schedule, seed=seed, check=check, max_steps=UNLIMITED)
+    return [kernel.simulate(grid, **named, **chosen, schedule=schedule, seed=seed, check=check, max_steps=UNLIMITED,
+                            previous=BEFORE.get(kernel.name))
             for kernel, grid, named, chosen in decode_launches(q, k_cache, v_cache, page_table, lengths, out, scale=scale, lse=lse,
                                                               dtype=dtype, splits=splits, card=card)]
 

@@ -105,7 +105,8 @@ def _check(arrays: DecodeArrays) -> None:
         if array.dtype not in ("bf16", "f16") or array.dtype != q.dtype:
             raise LaunchError(f"{name} has elements of {array.dtype}: q, k_cache, v_cache and out are all bf16 or all f16")
     if q.shape[2] not in HEADS:
-        raise LaunchError(f"q has head dim {q.shape[2]}: attention_decode takes {' and '.join(map(str, HEADS))}; pad the heads")
+        raise LaunchError(f"q has head dim {q.shape[2]}: attention_decode takes {', '.join(map(str, HEADS[:-1]))} and "
+                          f"{HEADS[-1]}; pad the heads")
     if k.shape != v.shape or k.shape[3] != q.shape[2]:
         raise LaunchError(f"k_cache has shape {k.shape} and v_cache {v.shape}: they have one shape, with the head dim of q, {q.shape[2]}")
     if k.shape[1] < BLOCK or k.shape[1] % BLOCK:

@@ -10,8 +10,8 @@ import pytest
 
 from ptxkit import attention_decode
 from ptxkit.attention import __main__ as command
-from ptxkit.attention.config.decode import HEADS, RESIDENT, WARPS, DecodeConfig
-from ptxkit.attention.heuristic import LEAST_KEYS, splits
+from ptxkit.attention.config.decode import BLOCK, HEADS, RESIDENT, WARPS, DecodeConfig
+from ptxkit.attention.heuristic import LEAST_BLOCKS, splits
 from ptxkit.attention.kernels.decode import combine, decode
 from ptxkit.attention.launch import decode as launch
 from ptxkit.attention.launch.simulate_decode import decode_launches, simulate_decode
@@ -88,9 +88,10 @@ CASES = {
     "one split, an empty sequence": (((80, 0), 2, 1), {}, 1),
     "pages of 64": (((150, 65), 8, 1), {"page": 64, "growth": 5}, 2),
     "head 128": (((90,), 2, 2), {"head": 128, "growth": 0.2}, 2),
+    "head 256": (((100, 17), 3, 1), {"head": 256, "type": "f16"}, 2),
     "two slices of a group": (((40,), 20, 1), {"type": "f16"}, 3),
 }
-GROUPS = [(heads, kv_heads, page, head) for heads, kv_heads in ((2, 2), (8, 2), (8, 1)) for page in (16, 64) for head in (64, 128)]
+GROUPS = [(heads, kv_heads, page, head) for heads, kv_heads in ((2, 2), (8, 2), (8, 1)) for page in (16, 64) for head in HEADS]
 
 
 def right(case: Decode, splits: int | None, **more: Any) -> None:
@@ -172,7 +173,7 @@ def views(**changed: Any) -> DecodeArrays:
 
 @pytest.mark.pure
 @pytest.mark.parametrize(("changed", "words"), [
-    ({"q": (3, 8, 96)}, "64 and 128"), ({"q": (3, 64)}, r"q has shape \(3, 64\): attention_decode takes \[B, H, D\]"),
+    ({"q": (3, 8, 96)}, "64, 128 and 256"), ({"q": (3, 64)}, r"q has shape \(3, 64\): attention_decode takes \[B, H, D\]"),
     ({"k_cache": (9, 24, 2, 64), "v_cache": (9, 24, 2, 64)}, "multiple of 16"), ({"v_cache": (8, 16, 2, 64)}, "one shape"),
     ({"k_cache": (9, 16, 3, 64), "v_cache": (9, 16, 3, 64)}, "divide those of q"), ({"out": (3, 4, 64)}, "that of q"),
     ({"page_table": (2, 5)}, "page_table is s32"), ({"lengths": ArrayView(0, (3,), (1,), "s64", 0, "other")}, "lengths is s64"),
@@ -191,7 +192,7 @@ def test_what_is_not_taken_is_one_sentence(changed: dict[str, Any], words: str) 
 
 @pytest.mark.pure
 def test_a_configuration_that_cannot_be_says_why() -> None:
-    for given, words in (({"head": 256}, "64 or 128"), ({"page": 8}, "multiple of 16"), ({"type": TYPES["f32"]}, "bf16 or f16")):
+    for given, words in (({"head": 96}, "64, 128 or 256"), ({"page": 8}, "multiple of 16"), ({"type": TYPES["f32"]}, "bf16 or f16")):
         with pytest.raises(ConfigError, match=words):
             DecodeConfig(**given)  # type: ignore[arg-type]
 
@@ -201,10 +202,11 @@ def test_splits_fill_the_card_and_leave_each_warp_its_blocks() -> None:
     for batches, kv_heads, max_pages in ((1, 8, 256), (1, 1, 4096), (64, 8, 256), (33, 2, 64), (1, 1, 1), (300, 8, 8)):
         problem = DecodeProblem.of(views(q=(batches, 8, 64), out=(batches, 8, 64), lse=(batches, 8), lengths=(batches,),
                                          page_table=(batches, max_pages), k_cache=(9, 16, kv_heads, 64), v_cache=(9, 16, kv_heads, 64)))
-        count, places = splits(problem, 132), 132 * RESIDENT
-        assert count == 1 or count * LEAST_KEYS <= problem.keys
-        ctas = problem.units * count
-        assert ctas / (-(-ctas // places) * places) > 0.8 or count == max(1, problem.keys // LEAST_KEYS)
+        count, places, blocks = splits(problem, 132), 132 * RESIDENT, problem.keys // BLOCK
+        least = blocks // (LEAST_BLOCKS * WARPS)
+        assert count == 1 or count <= least
+        turns = -(-problem.units * count // places) * -(-blocks // (count * WARPS))
+        assert problem.units * blocks / (places * WARPS) / turns > 0.8 or count == max(1, least)
 
 
 @pytest.mark.pure
