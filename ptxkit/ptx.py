@@ -39,10 +39,11 @@ class UnknownModifier(OpcodeError, AttributeError):
 class _Plan:
     """How a call's arguments fall onto one signature's parameters."""
 
-    __slots__ = ("inputs", "options", "outputs", "signature")
+    __slots__ = ("inputs", "options", "outputs", "pure", "signature")
 
     def __init__(self, signature: forms.Signature) -> None:
         self.signature = signature
+        self.pure = signature.form.effects.pure
         self.outputs: list[int] = []
         self.inputs: list[int] = []
         self.options: dict[str, int] = {}
@@ -213,8 +214,8 @@ class Opcode(Emitting):
                 raise TraceError(str(error)) from None
             builder.module.need(signature)
             builder.emit(signature.opcode, written, _guard(builder, pred))
-            if fresh:
-                lost = drops(sys._getframe(1)) and signature.form.effects.pure
+            if fresh and (plan.pure or pred is not None):
+                lost = plan.pure and drops(sys._getframe(1))
                 if lost or pred is not None:
                     (builder.dropped if lost else builder.guarded).append(
                         Result(builder.name, written[0], signature.opcode, plan.usage(), user_position()))
