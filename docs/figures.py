@@ -22,6 +22,7 @@ SUSTAINED, FP8, ROWS, GROUPED = ("2026-11-21-h200-sustained", "2026-11-22-h200-f
 ATTENTION, ATTENTION_LADDER = "2026-11-26-h100-attention", "2026-11-26-h100-attention-ladder"
 TUNER, MARKS, STATIC, SIMULATOR = "2026-11-25-h100-tuner", "2026-11-25-h100-marks", "static", "2026-11-25-simulator"
 GALLERY = "2026-11-26-h100-gallery"
+MOE = "2026-11-26-h100-moe"
 PLOT = ROOT / "docs" / "random.svg"
 
 MARK = re.compile(r"(<!-- figure: (?P<name>[\w.-]+) -->)(?P<text>.*?)(<!-- /figure -->)", re.S)
@@ -331,6 +332,22 @@ def gallery_table() -> str:
     return block(lines)
 
 
+# --------------------------------------------------------------------------------------------------- layers of experts
+
+
+def moe_table() -> str:
+    lines = header("layer | experts x tokens of one | us | over its products | gathered | copied | separate")
+    for row in record(MOE)["rows"]:
+        us, name = row["us"], row["name"].replace(" gate_up", "").replace(",", "")
+        lines.append(f"| {name} | {row['experts']} x {row['mean']:,} | {digits(us['layer'])} | {row['over_products']:.3f} | "
+                     + " | ".join(f"{us[other] / us['experts']:.3f}" for other in ("gathered", "copied", "separate")) + " |")
+    return block(lines)
+
+
+def moe(key: str, of: Callable[[list[float]], float], places: int = 2) -> Figure:
+    return lambda: f"{of([row[key] for row in record(MOE)['rows']]):.{places}f}"
+
+
 def header(titles: str) -> list[str]:
     """The first two lines of a table."""
     return [f"| {titles} |", "|---" * (titles.count("|") + 1) + "|"]
@@ -389,6 +406,12 @@ FIGURES: dict[str, Figure] = {
     **{f"attention.{against}.{name}": attention_summed(against, which) for against in ("cudnn", "flash")
        for name, which in (("mean", "geometric_mean"), ("least", "least"))},
     "attention.ladder.table": attention_ladder_table,
+    "moe.table": moe_table,
+    "moe.rows": lambda: str(len(record(MOE)["rows"])),
+    "moe.mean": moe("over_products", geometric_mean),
+    "moe.most": moe("over_products", max),
+    "moe.separate": moe("separate_over", geometric_mean),
+    "moe.separate.least": moe("separate_over", min),
 }
 
 

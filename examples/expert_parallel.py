@@ -97,7 +97,7 @@ class Experts(torch.nn.Module):
 
     def forward(self, rows: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
         """Each row through its expert; rows of no expert are 0."""
-        offs, choice, slot = by_expert(experts[:, None], len(self.down))
+        offs, choice, slot, _ = by_expert(experts[:, None], len(self.down))
         inner = ops.grouped_gemm(rows.index_select(0, choice), self.gate_up.mT, offs, activation="silu_and_mul", clear_rest=True)
         found = ops.grouped_gemm(inner, self.down.mT, offs, clear_rest=True)
         slot = slot.reshape(-1)

@@ -39,14 +39,11 @@ def on_cpu(x: Array, router: Array, gate_up: Array, down: Array, multiply: Multi
     return combine(multiply(hidden, down, ends, None), slot.reshape(len(x), TOP), weights)
 
 
-def on_gpu(torch: Any, x: Any, router: Any, layer: Callable[[Any, Any, Any], Any]) -> Any:
+def on_gpu(x: Any, router: Any, layer: Callable[[Any, Any, Any], Any]) -> Any:
     """The same; layer(x, token, ends) does the products. Nothing of it waits for the GPU, so it could be captured into a graph."""
-    logits, experts = (x.float() @ router.float().T).topk(TOP)
-    flat, order = experts.reshape(-1).sort(stable=True)
-    ends = torch.searchsorted(flat, torch.arange(len(router) + 1, device="cuda"), out_int32=True)
-    slot = torch.empty(len(flat), device="cuda", dtype=torch.int32)
-    slot[order] = torch.arange(len(flat), device="cuda", dtype=torch.int32)
-    return gemm.combine(layer(x, (order // TOP).int(), ends), slot.view(-1, TOP), logits.softmax(1))
+    weights, experts = gemm.choose_experts(x.float() @ router.float().T, TOP)
+    offs, _, slot, token = gemm.sort_choices(experts, len(router))
+    return gemm.combine(layer(x, token, offs), slot, weights)
 
 
 def in_f16(gate_up: Any, down: Any) -> Callable[[Any, Any, Any], Any]:
@@ -123,7 +120,7 @@ def check() -> str:
         import torch  # pyright: ignore[reportMissingImports]
 
         x, router, *weights = (torch.from_numpy(array).cuda() for array in arrays)
-        found = {name: on_gpu(torch, x, router, products).cpu().numpy()
+        found = {name: on_gpu(x, router, products).cpu().numpy()
                  for name, products in (("f16", in_f16(*weights)), ("fp8", in_fp8(torch, *weights)))}
     else:
         found = {"f16": on_cpu(*arrays, simulated, combined)}

@@ -1,8 +1,9 @@
 """Hopper GEMM kernels written with ptxkit: `gemm.gemm(a, b)`, `gemm.hgemm(a, b)` for 16-bit operands, `gemm.Adapter(a, b, out)` for
 the steps of such a call one by one, and `gemm.group_gemm(x, w, cu_seqlens)` for groups of rows with weights of their own, whose gradients
 are `gemm.group_gemm_k(dy, x, cu_seqlens)`.
-`gemm.quantize(x)` makes fp8 operands and their scales, `gemm.combine(y, place, weights)` sums chosen rows. Shapes are tuned on their
-first use in a block `with gemm.tuning():`."""
+`gemm.quantize(x)` makes fp8 operands and their scales, `gemm.combine(y, place, weights)` sums chosen rows, and
+`gemm.choose_experts(logits, top)` and `gemm.sort_choices(experts, count)` say which. Shapes are tuned on their first use in a block
+`with gemm.tuning():`."""
 
 from __future__ import annotations
 
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
     from .launch.grouped_k import group_gemm_k
     from .launch.ptr_array import group_gemm_pointers
     from .launch.quantize import quantize
+    from .launch.route import choose_experts, sort_choices
     from .launch.tuning import tuning
 
-_LAZY = {"Adapter": "launch.adapter", "combine": "launch.combine", "gemm": "launch.dense", "hgemm": "launch.dense",
-         "group_gemm": "launch.grouped", "group_gemm_contiguous": "launch.grouped", "group_gemm_masked": "launch.grouped",
-         "group_gemm_k": "launch.grouped_k", "group_gemm_pointers": "launch.ptr_array", "quantize": "launch.quantize",
-         "tuning": "launch.tuning"}
+_LAZY = {"Adapter": "launch.adapter", "choose_experts": "launch.route", "combine": "launch.combine", "gemm": "launch.dense",
+         "hgemm": "launch.dense", "group_gemm": "launch.grouped", "group_gemm_contiguous": "launch.grouped",
+         "group_gemm_masked": "launch.grouped", "group_gemm_k": "launch.grouped_k", "group_gemm_pointers": "launch.ptr_array",
+         "quantize": "launch.quantize", "sort_choices": "launch.route", "tuning": "launch.tuning"}
 
 
 def __getattr__(name: str) -> Any:
@@ -36,5 +38,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Adapter", "combine", "gemm", "group_gemm", "group_gemm_contiguous", "group_gemm_k", "group_gemm_masked", "group_gemm_pointers",
-           "hgemm", "quantize", "tuning"]
+__all__ = ["Adapter", "choose_experts", "combine", "gemm", "group_gemm", "group_gemm_contiguous", "group_gemm_k", "group_gemm_masked",
+           "group_gemm_pointers", "hgemm", "quantize", "sort_choices", "tuning"]

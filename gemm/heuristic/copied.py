@@ -64,7 +64,7 @@ def candidates(problem: Problem, card: Card = H200) -> Iterator[DenseConfig]:
 def _legal(problem: Problem, card: Card) -> list[DenseConfig]:
     loads = problem.loads(Static())
     assert isinstance(loads, CopiedLoads)
-    every = _configs(problem.operands, loads, problem.fusion, problem.sums(), problem.store, problem.out)
+    every = _configs(problem.operands, loads, problem.fusion, problem.sums(), problem.store, problem.out, problem.ragged)
     depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
 
     def fits(config: DenseConfig) -> bool:
@@ -79,7 +79,7 @@ def _legal(problem: Problem, card: Card) -> list[DenseConfig]:
 
 @functools.lru_cache(64)
 def _configs(operands: Operands, loads: CopiedLoads, fusion: Fusion, sums: Sums, store: Direct | None,
-             out: type[Scalar]) -> tuple[DenseConfig, ...]:
+             out: type[Scalar], ragged: bool) -> tuple[DenseConfig, ...]:
     """Those of any extents."""
     schedulers: list[Scheduler] = [Static(), *map(SplitK, SPLITS), *(SplitK(each, "cluster") for each in SPLITS_IN_CLUSTER)]
     found = []
@@ -87,8 +87,8 @@ def _configs(operands: Operands, loads: CopiedLoads, fusion: Fusion, sums: Sums,
         for scheduler in schedulers:
             tile = Tile(BM, BN)
             with suppress(ConfigError):
-                found.append(DenseConfig(operands, tile, 0, Cooperative(0, sums), scheduler, stored(store, out, tile, scheduler), loads,
-                                         fusion))
+                direct = stored(store, out, tile, scheduler, ragged=ragged)
+                found.append(DenseConfig(operands, tile, 0, Cooperative(0, sums), scheduler, direct, loads, fusion))
     return tuple(found)
 
 

@@ -8,14 +8,19 @@ from ptxkit.cards import Card
 
 from ..collective.atoms import ROWS
 from ..collective.thread_scales import BLOCK
+from ..config.grouped import GroupedConfig
 from ..config.parts import Tile
 from ..problem.grouped import GroupProblem
 from .group_tile import LONGEST_FIRST, GroupTile
 from .grouped_rows import tokens_as_rows
-from .grouped_tiles import FEW, best, ordered, tiles_of
+from .grouped_tiles import FEW, PREFILL, best, ordered, tiles_of
 
 MOST_ROWS = 128
 """Rows of a tile: the copying threads keep where each begins, in a producer's registers."""
+
+GATHERING, COPYING = 0.12, 1.25
+"""What gathering adds to a product of long groups, as a share of its time at the rate of `Fit.group_flops_16`, and how much longer a copy
+takes than its bytes at `Card.memory_gbs`: on an H100 16 x 1,040 tokens lost 12 % of the product's time."""
 
 
 def gathered(problem: GroupProblem, card: Card, room: float, *, one_tile: bool) -> GroupTile:
@@ -32,4 +37,19 @@ def gathered(problem: GroupProblem, card: Card, room: float, *, one_tile: bool) 
     return ordered(tokens_as_rows(min(room, MOST_ROWS), problem.mean, problem.options.gated, one_tile=one_tile), problem)
 
 
-__all__ = ["MOST_ROWS", "gathered"]
+def pays_to_copy(problem: GroupProblem, plain: GroupedConfig, card: Card) -> bool:
+    """Whether a product of gathered rows takes longer than a copy of its rows and a product of that, which would have this configuration.
+
+    Where tokens are rows of both, or few, gathering loses less than a copy takes. Long groups may have swapped tiles once they are copied.
+    With a second kernel for some groups the copy did not pay on an H100, at 24 x 1,024 and 32 x 1,024 tokens.
+    """
+    if problem.mean < PREFILL or not all(each.swap_ab for each in plain.kernels):
+        return False
+    fit, line = card.fit, problem.k * problem.x.bits // 8
+    copied = (problem.rows + min(problem.rows, problem.x_rows)) * line / (1e3 * card.memory_gbs)
+    features = problem.n * (1 + problem.options.gated)
+    product = 2 * problem.rows * problem.k * features / (fit.group_flops_16 if problem.x.bits == 16 else fit.group_flops_8)
+    return GATHERING * product > COPYING * copied
+
+
+__all__ = ["MOST_ROWS", "gathered", "pays_to_copy"]

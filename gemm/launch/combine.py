@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 SOURCES = ("bf16", "f16", "f32")
 MOST_CHOICES = (1 << 32) - MOST_AT_ONCE
+LOADS = 4                               # that a thread has under way at least, where rows are long enough
 MOST_TILES = 65535                      # CTAs along the columns
 _launches: Newest[Any, Sums] = Newest()
 
@@ -62,21 +63,23 @@ class CombineProblem:
         self.y_row, self.out_row = y.strides[0] if self.rows > 1 else 0, out.strides[0] if self.count > 1 else 0
         self.wide = wide((y, self.y_row), (out, self.out_row), self.columns)
         self.vectors = -(-self.columns * self.source.bits // (8 * VECTOR)) if self.wide else self.columns
-        self.threads = next((threads for threads in (32, 64, 128) if threads >= self.vectors), THREADS)
+        self.at_once = MOST_AT_ONCE if self.ragged else next(number for number in (1, 2, 4, 8) if number >= min(self.top, MOST_AT_ONCE))
+        self.across = next(across for across in (4, 2, 1) if across == 1 or (self.wide and across * self.at_once <= LOADS
+                                                                             and self.vectors > across * 16))
+        self.threads = next((threads for threads in (32, 64, 128) if threads * self.across >= self.vectors), THREADS)
         if -(-self.vectors // self.threads) > MOST_TILES:
             raise LaunchError(f"y has {self.columns} columns: a combine has at most {MOST_TILES * THREADS}; combine parts of them")
 
     @property
     def grid(self) -> tuple[int, int, int]:
         """The CTAs: along the rows of the result and along its columns."""
-        return -(-self.count * self.threads // THREADS), -(-self.vectors // self.threads), 1
+        return -(-self.count * self.threads // THREADS), -(-self.vectors // (self.threads * self.across)), 1
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The kernel's compile-time parameters."""
-        at_once = MOST_AT_ONCE if self.ragged else next(number for number in (1, 2, 4, 8) if number >= min(self.top, MOST_AT_ONCE))
-        return {"source": self.source, "result": self.out, "threads": self.threads, "at_once": at_once, "weighted": self.weighted,
-                "ragged": self.ragged, "wide": self.wide}
+        return {"source": self.source, "result": self.out, "threads": self.threads, "at_once": self.at_once, "across": self.across,
+                "weighted": self.weighted, "ragged": self.ragged, "wide": self.wide}
 
     def arguments(self, pointer: Callable[[str], Any]) -> dict[str, Any]:
         """The kernel's arguments by name. `pointer` maps the name of an array to its address."""
@@ -175,11 +178,11 @@ def wide(one: tuple[ArrayView, int], other: tuple[ArrayView, int], columns: int)
 
 
 class Sums:
-    """A launch of one of these kernels."""
+    """A launch of a checked problem's kernel."""
 
     __slots__ = ("launch", "like")
 
-    def __init__(self, problem: CombineProblem | ProductsProblem, arrays: dict[str, ArrayView], ordinal: int, like: ArrayView) -> None:
+    def __init__(self, problem: Any, arrays: dict[str, ArrayView], ordinal: int, like: ArrayView) -> None:
         self.like = like
         self.launch: tuple[Callable[..., None], tuple[int, int, int], tuple[Any, ...]] | None = None
         if problem.empty:
@@ -255,7 +258,7 @@ def simulate(y: Array, place: Array, weights: Array | None = None, *, starts: Ar
              seed: int = 0, check: bool = True) -> Report:
     """`gemm.combine` into a NumPy array `out`, executed on the CPU. Arrays are float16, float32 or ml_dtypes' bfloat16; int32."""
     given = {"y": y, "place": place, "weights": weights, "starts": starts, "out": out}
-    seen = _views(given)
+    seen = views_of(given)
     problem = CombineProblem(seen["y"], seen["place"], seen.get("weights"), seen.get("starts"), seen["out"])
     return _run(problem, given, {"schedule": schedule, "seed": seed, "check": check})
 
@@ -263,10 +266,11 @@ def simulate(y: Array, place: Array, weights: Array | None = None, *, starts: Ar
 def simulate_products(a: Array, first: Array, b: Array, second: Array, *, out: Array, check: bool = True) -> Report:
     """`products_of_rows` into a NumPy array `out`, executed on the CPU."""
     given = {"a": a, "first": first, "b": b, "second": second, "out": out}
-    return _run(ProductsProblem(*_views(given).values()), given, {"check": check})
+    return _run(ProductsProblem(*views_of(given).values()), given, {"check": check})
 
 
-def _views(given: dict[str, Any]) -> dict[str, ArrayView]:
+def views_of(given: dict[str, Any]) -> dict[str, ArrayView]:
+    """The views of NumPy arrays, and of those that are None no view."""
     from .on_cpu import view_of
 
     def seen(name: str, array: Any) -> ArrayView:
@@ -298,4 +302,5 @@ def _run(problem: CombineProblem | ProductsProblem, given: dict[str, Any], how: 
     return run(traced, grid=problem.grid, args=values(traced.signature, (), problem.arguments(pointer)), **how)
 
 
-__all__ = ["CombineProblem", "ProductsProblem", "choices", "combine", "products_of_rows", "simulate", "simulate_products"]
+__all__ = ["CombineProblem", "ProductsProblem", "Sums", "choices", "combine", "products_of_rows", "simulate", "simulate_products",
+           "views_of"]

@@ -456,10 +456,11 @@ def check_config(config: DenseConfig, problem: Problem) -> None:
     for name, given, best_ in (("a", config.loads.a, problem.of_a.copies), ("b", config.loads.b, problem.of_b.copies)):
         if name not in config.loads.align and not allows(best_, given):
             raise LaunchError(f"this config loads {name} by {given}, which its address or strides do not allow: take {best_}")
-    too_wide = problem.store is not None and isinstance(config.store, Direct) and config.store.elements > problem.store.elements
+    widest = problem.store or (Direct(1) if problem.ragged else Direct())
+    too_wide = isinstance(config.store, Direct) and config.store.elements > widest.elements
     if too_wide or (problem.store is not None and config.staged):
         raise LaunchError(f"this config stores by {config.store}, which the address, the strides or the N of out or of what is added do "
-                          f"not allow: take {problem.store} or Rows()")
+                          f"not allow: take {widest} or Rows()")
     if problem.invariant and (why := varies(config)):
         raise LaunchError(f"this config is not batch-invariant: {why}; take Static or Dynamic and BK=0, or leave batch_invariant out")
     best = problem.sums()

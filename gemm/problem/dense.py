@@ -82,7 +82,7 @@ class Problem:
     """One product, checked: everything of it but the pointers."""
 
     __slots__ = ("a", "accumulator", "b", "batches", "block_scales", "d_lines", "fusion", "invariant", "k", "m", "n", "of_a", "of_b", "out",
-                 "promote", "s_lines", "scale_bulk", "store", "strides")
+                 "promote", "ragged", "s_lines", "scale_bulk", "store", "strides")
 
     def __init__(self, arrays: Arrays, options: Options = PLAIN) -> None:
         a, b, out = arrays.a, arrays.b, arrays.out
@@ -117,6 +117,7 @@ class Problem:
         self.invariant = options.batch_invariant
         self.strides = tuple(row_strides(array) for array in (out, arrays.c, arrays.residual))
         self.store = self._store(arrays)
+        self.ragged = bool(self.n % BLOCK_COLUMNS)
 
     def aligned(self, names: str) -> Problem:
         """The problem after a copy of these operands ("a", "b", "ab") to lines that tensor copies can load."""
@@ -170,7 +171,7 @@ class Problem:
     def stored(self, tile: Tile, scheduler: Scheduler, wanted: Store | None = None) -> Store | None:
         """How a configuration with this tile stores D: as it `wanted`, unless the address, the strides or N do not allow that. None: as it
         derives."""
-        return stored(self.store, self.out, tile, scheduler, wanted)
+        return stored(self.store, self.out, tile, scheduler, wanted, ragged=self.ragged)
 
     def _store(self, arrays: Arrays) -> Direct | None:
         """The widest direct store that D and what is added allow; None if D can be stored in any way."""
@@ -300,11 +301,15 @@ class Problem:
         return tuple(getattr(self, name) for name in self.__slots__)
 
 
-def stored(direct: Direct | None, out: type[Scalar], tile: Tile, scheduler: Scheduler, wanted: Store | None = None) -> Store | None:
-    """See `Problem.stored`; `direct` is the widest direct store that is allowed, if not all are."""
-    if direct is None or (isinstance(wanted, Direct) and wanted.elements <= direct.elements):
-        return wanted
+def stored(direct: Direct | None, out: type[Scalar], tile: Tile, scheduler: Scheduler, wanted: Store | None = None, *,
+           ragged: bool = False) -> Store | None:
+    """See `Problem.stored`; `direct` is the widest direct store that is allowed, if not all are. `ragged`: the rows of D end within a block
+    of columns, so that direct stores are by element where tensor copies may store in any way."""
     rows = not isinstance(scheduler, SplitK) and out.bits > 8 and tile.BN * out.bits // 8 % SPAN == 0
+    if direct is None:
+        return Direct(1) if ragged and (isinstance(wanted, Direct) or (wanted is None and not rows)) else wanted
+    if isinstance(wanted, Direct) and wanted.elements <= direct.elements:
+        return wanted
     return Rows() if rows else direct
 
 

@@ -97,6 +97,21 @@ def products_of_rows(a: Any, first: Any, b: Any, second: Any, out: Any) -> None:
     judge(simulate_products(*arrays, out=array(out, "out"), check=checks()))
 
 
+def chosen(logits: Any, weights: Any, experts: Any, over_all: bool) -> None:
+    """`gemm.choose_experts(logits, top, over_all=over_all, out=(weights, experts))` on the CPU device."""
+    from ptxkit.gemm.launch.route import simulate_choice
+
+    arrays = [array(each, name) for each, name in ((logits, "logits"), (weights, "weights"), (experts, "experts"))]
+    judge(simulate_choice(*arrays, over_all=over_all, check=checks()))
+
+
+def in_order(experts: Any, out: Any) -> None:
+    """`gemm.sort_choices(experts, count, out=out)` on the CPU device."""
+    from ptxkit.gemm.launch.route import Sorted, simulate_sort
+
+    judge(simulate_sort(array(experts, "experts"), Sorted(*(array(each, "out") for each in out)), check=checks()))
+
+
 def attended(q: Any, k: Any, v: Any, out: Any, **more: Any) -> None:
     """`ptxkit.attention(q, k, v, out=out, ...)` on the CPU device."""
     from ptxkit.attention.launch.simulate import simulate
@@ -145,5 +160,5 @@ def _numpy_types() -> dict[Any, Any]:
     return {getattr(torch, name): getattr(ml_dtypes, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
 
 
-__all__ = ["array", "attended", "checks", "combined", "cpu_device", "decoded", "dense", "grouped", "grouped_k", "judge",
-           "products_of_rows", "require"]
+__all__ = ["array", "attended", "checks", "chosen", "combined", "cpu_device", "decoded", "dense", "grouped", "grouped_k", "in_order",
+           "judge", "products_of_rows", "require"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 from ptxkit.errors import LaunchError
+from ptxkit.gemm.launch.route import Sorted
 
 from .framework import torch
+from .route import takes
 
 _nn: Any = torch.nn
 _ops: Any = torch.ops.ptxkit
@@ -15,27 +17,10 @@ Softmax = Literal["before", "after"]
 Quantisation = Literal["blocks"]
 
 
-class Routing(NamedTuple):
-    """Which rows experts work on, as int32 on the device. A slot is a row of what the experts are given: expert after expert, and those of
-    one expert in the order of the tokens. The choices of experts are numbered token after token."""
-
-    offs: Any
-    """[experts + 1]: the first slot of each expert, and the end of the last."""
-    choice: Any
-    """[tokens * top_k]: the choice of each slot."""
-    slot: Any
-    """[tokens, top_k]: the slot of each choice, and -1 where it is that of no expert."""
-
-
-def by_expert(experts: Any, count: int) -> Routing:
-    """The routing of choices [tokens, top_k] among `count` experts. It is made on the device, and nothing waits for it. Choices of no
-    expert, below 0 or not below `count`, have slots before or after those of all experts, which nothing computes."""
-    flat = experts.reshape(-1).int()
-    ordered, choice = flat.sort(stable=True)
-    numbers = torch.arange(flat.shape[0], dtype=torch.int32, device=flat.device)
-    offs = torch.searchsorted(ordered, torch.arange(count + 1, dtype=torch.int32, device=flat.device), out_int32=True)
-    slot = torch.zeros_like(numbers).scatter(0, choice, numbers)
-    return Routing(offs, choice.int(), torch.where((flat >= 0) & (flat < count), slot, -1).view(experts.shape))
+def by_expert(experts: Any, count: int) -> Sorted:
+    """The routing of choices [tokens, top_k] among `count` experts, in one launch; nothing waits for it. Choices of no expert, below 0 or
+    not below `count`, have slots after those of all experts, which nothing computes."""
+    return Sorted(*_ops.sort_choices(experts.to(torch.int32).contiguous(), count))
 
 
 class MoE(_nn.Module):  # type: ignore[misc]
@@ -99,18 +84,22 @@ class MoE(_nn.Module):  # type: ignore[misc]
     def route(self, rows: Any) -> tuple[Any, Any]:
         """The weights of each token's experts, float32 [tokens, top_k], and their numbers. Those of no expert, such as -1, add nothing."""
         logits = _ops.gemm(rows, self.router.t(), out_dtype=torch.float32)
-        if self.softmax == "after":
+        over_all = self.softmax == "before" and not self.normalise
+        if takes(self.experts, self.top_k):
+            weights, experts = _ops.choose_experts(logits, self.top_k, over_all)
+            return weights, experts
+        if not over_all:
             chosen, experts = logits.topk(self.top_k, dim=-1)
             return chosen.softmax(-1), experts
         weights, experts = logits.softmax(-1).topk(self.top_k, dim=-1)
-        return weights / weights.sum(-1, keepdim=True) if self.normalise else weights, experts
+        return weights, experts
 
     def forward(self, x: Any) -> Any:
         """x [..., features] gives [..., features]."""
         rows = x.reshape(-1, self.features)
         weights, experts = self.route(rows)
         routing = by_expert(experts, self.experts)
-        token, gate_up = routing.choice // self.top_k, self.gate_up.mT
+        token, gate_up = routing.token, self.gate_up.mT
         product = _ops.grouped_gemm if self.quantize is None else _ops.quantized_grouped_gemm
         if self.gather:
             hidden = product(rows, gate_up, routing.offs, activation="silu_and_mul", gather=token, back=routing.slot)
@@ -127,4 +116,4 @@ class MoE(_nn.Module):  # type: ignore[misc]
             f", quantize={self.quantize!r}" * (self.quantize is not None)
 
 
-__all__ = ["MoE", "Routing", "by_expert"]
+__all__ = ["MoE", "by_expert"]

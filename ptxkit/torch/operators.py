@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ptxkit.errors import LaunchError
 
-from . import attention, attention_decode, combine, cpu, fake, gate, gradients, products, quantized
+from . import attention, attention_decode, combine, cpu, fake, gate, gradients, products, quantized, route
 from . import weight_gradient as along_k
 from .framework import torch
 
@@ -130,6 +130,7 @@ def define() -> None:
             _define_in_place(in_place)
         attention.define(_library)
         attention_decode.define(_library)
+        route.define(_library)
 
 
 def _define(operator: Operator) -> None:

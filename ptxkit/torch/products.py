@@ -11,14 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.launch.dense import again
+from ptxkit.gemm.launch.combine import combine as launch_combine
+from ptxkit.gemm.launch.dense import again, card_of
 from ptxkit.gemm.launch.dense import gemm as launch_gemm
+from ptxkit.gemm.launch.grouped import copies_first
 from ptxkit.gemm.launch.grouped import group_gemm as launch_grouped
 from ptxkit.gemm.problem.matmul import result_shape
 
 from . import cpu
 from .framework import torch
-from .views import refuse_back
+from .views import refuse_back, word_of
 from .weight_gradient import on_cpu, on_gpu, weight_gradient
 
 _log = logging.getLogger("ptxkit")
@@ -158,7 +160,12 @@ def of_groups(launch: Callable[..., Any], a: Any, b: Any, offs: Any, out: Any, o
 
 
 def launch_on_gpu(x: Any, w: Any, lengths: Any, **more: Any) -> None:
-    """A product of groups on a GPU."""
+    """A product of groups on a GPU. Rows that it would gather are copied first where that was faster."""
+    gather = more.get("gather")
+    if gather is not None and x.dtype.itemsize == 2 and not more.get("batch_invariant"):
+        rows, (tokens, features), card = gather.shape[0], x.shape, card_of(x.device.index)
+        if copies_first(rows, tokens, features, tuple(w.shape), word_of(x.dtype, "a"), more.get("activation") is not None, card):
+            x, more["gather"] = launch_combine(x, gather[:, None], out=x.new_empty((rows, features))), None
     launch_grouped(x, w, lengths, **more)
 
 

@@ -290,3 +290,15 @@ def test_copies_of_operands_are_launched_before_the_product(monkeypatch: pytest.
 def test_the_copying_kernel_spills_nothing(size: int, across: bool) -> None:
     (used,) = align_lines.assemble(size=size, across=across).resources.values()
     assert (used.spills, used.stack) == (0, 0)
+
+
+@pytest.mark.parametrize("n", [4, 20])
+def test_rows_of_f32_that_end_within_a_block_of_columns(n: int) -> None:
+    """Tensor copies can store such a result, and direct stores only by element: none is in pairs, which would write the next row."""
+    check(70, n, 512, out="f32", config=None)
+    problem = asked(70, n, 512, "bf16", out="f32")
+    every = list(candidates(problem, CARD))
+    assert any(isinstance(each.store, Direct) for each in every)
+    assert all(each.store != Direct(2) for each in every)
+    with pytest.raises(LaunchError, match="do not allow"):
+        dense.check_config(replace(every[0], store=Direct(2)), problem)

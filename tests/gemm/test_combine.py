@@ -63,7 +63,8 @@ def check(seed: int, tokens: int, top: int, columns: int, source: str, out: str,
 
 @pytest.mark.parametrize(("tokens", "top", "columns", "more"), [
     (5, 2, 64, {}), (3, 9, 40, {}), (9, 1, 24, {"weighted": False}), (4, 3, 37, {}), (3, 4, 64, {"gap": 3}), (6, 3, 48, {"ragged": True}),
-    (6, 20, 16, {"ragged": True, "weighted": False}), (2, 2, 2056, {}), (1, 8, 8, {})])
+    (6, 20, 16, {"ragged": True, "weighted": False}), (2, 2, 2056, {}), (1, 8, 8, {}), (3, 1, 2056, {}),
+    (2, 2, 1000, {"weighted": False})])
 @pytest.mark.parametrize(("source", "out"), [("bf16", "bf16"), ("f16", "f32"), ("f32", "f16")])
 @pytest.mark.thinned(2)
 def test_sums(source: str, out: str, tokens: int, top: int, columns: int, more: dict[str, Any]) -> None:
@@ -105,7 +106,8 @@ def test_products_of_pairs_of_rows(source: str, columns: int) -> None:
 @pytest.mark.ptxas
 def test_registers_leave_room_for_three_ctas() -> None:
     """Nothing spills, and an SM has loads of eight rows of 768 threads under way: 96 KiB."""
-    for more in ({}, {"ragged": True}, {"source": f32, "result": f32}, {"weighted": False, "at_once": 1}):
+    for more in ({}, {"ragged": True}, {"source": f32, "result": f32}, {"weighted": False, "at_once": 1},
+                 {"at_once": 1, "across": 4}, {"at_once": 2, "across": 2}):
         found = assemble(combine.trace(**more).ptx()).resources["combine"]
         assert found.spill_stores == 0, more
         assert found.registers <= 80, more

@@ -70,16 +70,16 @@ def test_a_second_derivative_of_a_combine(device: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_slots_are_those_of_each_expert_in_the_order_of_tokens(seed: int) -> None:
+def test_slots_are_those_of_each_expert_in_the_order_of_tokens(device: str, seed: int) -> None:
     chance = random.Random(seed)
     experts = torch.tensor([[chance.randrange(-1, 6) for _ in range(3)] for _ in range(11)])
-    routing = by_expert(experts, 5)
+    routing = by_expert(experts.to(device), 5)
     flat, offs = experts.reshape(-1), routing.offs.tolist()
     for expert in range(5):
         own = routing.choice[offs[expert]:offs[expert + 1]].tolist()
         assert own == [e for e, each in enumerate(flat.tolist()) if each == expert]
     for e, (expert, slot) in enumerate(zip(flat.tolist(), routing.slot.reshape(-1).tolist(), strict=True)):
-        assert slot == -1 if expert in (-1, 5) else int(routing.choice[slot]) == e
+        assert slot == -1 if expert in (-1, 5) else (int(routing.choice[slot]), int(routing.token[slot])) == (e, e // 3)
 
 
 class Plain(nn.Module):
@@ -130,6 +130,24 @@ def test_a_layer_is_that_of_torch(device: str, name: str) -> None:
     x, gradient = (torch.randn(shape).to(torch.bfloat16) for _ in range(2))
     found = trained(layer, x.to(device), gradient.to(device))
     beside(found, trained(Plain(layer), x.double(), gradient.double()), 2.0 ** -6.5)
+
+
+@pytest.mark.parametrize("options", [{}, {"softmax": "before"}, {"softmax": "before", "normalise": True}], ids=str)
+def test_the_kernel_routes_as_torchs_operators_do(device: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which route where the kernel does not: the same experts, and weights and gradients that are near."""
+    torch.manual_seed(10)
+    layer, rows, found = MoE(16, 8, 9, 3, **options, device=device, dtype=torch.bfloat16), torch.randn(7, 16).bfloat16().to(device), []
+    gradient = torch.randn(7, 3).to(device)
+    for takes in (True, False):
+        monkeypatch.setattr("ptxkit.torch.moe.takes", lambda *_, takes=takes: takes)
+        weights, experts = layer.route(rows)
+        assert experts.dtype is (torch.int32 if takes else torch.int64)
+        found.append((experts.long(), weights, *torch.autograd.grad(weights, layer.router, gradient)))
+    (experts, *kernel), (right, *plain) = found
+    assert torch.equal(experts, right)
+    for one, other in zip(kernel, plain, strict=True):
+        assert (one - other).norm() <= 2.0 ** -8 * other.norm()
+    assert (kernel[0] - plain[0]).abs().max() <= 2.0 ** -20
 
 
 def test_the_same_bits_each_time_and_for_a_token_alone(device: str) -> None:
