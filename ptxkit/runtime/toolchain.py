@@ -235,7 +235,7 @@ def _assemble(tool: Tool, ptx: str, flags: tuple[str, ...], entries: Collection[
         if left_out:
             log += f"\n... ({left_out:,} further bytes of this log are left out)\n"
         if code == 0:
-            return _made(tool, made, entries), log
+            return _made(tool, made, entries, log), log
     found = tuple(finding for finding in findings(log, ptx, lines) if finding.severity == "error")
     if code < 0:
         found = (*found, _killed(tool, -code))
@@ -265,15 +265,17 @@ _LIMITS = {int(getattr(signal, name)): says for name, says in {
 """Signals that are no fault of ptxas: what happened, and the way out."""
 
 
-def _made(tool: Tool, path: Path, entries: Collection[str]) -> bytes:
+def _made(tool: Tool, path: Path, entries: Collection[str], log: str) -> bytes:
     """The cubin that ptxas reports to have made. If the disk is full, ptxas 13.0 writes only a part and reports success (measured)."""
     found = read_regular(path, CUBIN_BYTES)
     cubin = b"" if found is None else found[0]
     try:
         require_whole(cubin, f"what it left ({len(cubin):,} bytes)", entries)
     except PtxkitError as error:
-        raise AssembleError("", summary=f"ptxas {tool.version} exited with status 0, but {error}. Is the temporary folder "
-                            f"{tempfile.gettempdir()} full? TMPDIR names another") from None
+        wrong = AssembleError("", summary=f"ptxas {tool.version} exited with status 0, but {error}. Is the temporary folder "
+                              f"{tempfile.gettempdir()} full? TMPDIR names another")
+        wrong.log = log                                                             # of a success: it says nothing of this
+        raise wrong from None
     return cubin
 
 
