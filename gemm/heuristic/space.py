@@ -49,6 +49,7 @@ THREE_BLOCKS = 192              # rows of a tile of three warpgroups
 ONE_BLOCK = 64                  # rows, up to which no tile has more than one m64 block
 LEAST_OF_A_SPLIT = 2            # stages
 SHORT_RINGS = (2, 4)            # stages of rings that leave room for other CTAs on an SM
+HALF_RING = 7                   # stages of a ring of few rows that leaves room for one more
 SHORTER = 3                     # stages of a ring that gives up one for `Staged(4)`
 
 
@@ -139,19 +140,26 @@ def _structures(most: int) -> Iterator[Structure]:
             yield Structure(tile, Cooperative(), SplitK(splits))
             if splits in SPLITS_IN_CLUSTER:
                 yield Structure(tile, Cooperative(), SplitK(splits, "cluster"))
-    if most > ONE_BLOCK:
-        yield from _swapped()
+    yield from _swapped(WIDTHS) if most > ONE_BLOCK else _few_swapped()
     for BN in (16, 24):
         yield Structure(Tile(64, BN), Cooperative(), Static())
     for BN in (16, 24, 32, 48) if most > ONE_BLOCK else ():
         yield Structure(Tile(64, BN), Pingpong(), Static())
-    for BN, stages in itertools.product((16, 24, 32, 48, 64), SHORT_RINGS):
+    for BN, stages in itertools.product((16, 24, 32, 48, 64), SHORT_RINGS if most > ONE_BLOCK else (*SHORT_RINGS, HALF_RING)):
         yield Structure(Tile(64, BN), Cooperative(), Static(), None, stages)
 
 
-def _swapped() -> Iterator[Structure]:
+def _few_swapped() -> Iterator[Structure]:
+    """Those of few rows of D, which are one tile high: the widths that they have, and rings that leave room for other CTAs on an SM."""
+    widths = (16, 24, 32, 48, 64)
+    yield from _swapped(widths)
+    for BM, BN, stages in itertools.product((64, 128), widths, (SHORT_RINGS[-1], HALF_RING)):
+        yield Structure(Tile(BM, BN), Cooperative(), Static(), None, stages, swap_ab=True)
+
+
+def _swapped(widths: tuple[int, ...]) -> Iterator[Structure]:
     """Tiles of BM columns of D by BN rows. The number of rows of D does not bound BM."""
-    for BM, BN in itertools.product((64, 128, THREE_BLOCKS, 256), WIDTHS):
+    for BM, BN in itertools.product((64, 128, THREE_BLOCKS, 256), widths):
         if BM == THREE_BLOCKS and BN > 176:
             continue
         tile = Tile(BM, BN)
@@ -165,11 +173,10 @@ def _swapped() -> Iterator[Structure]:
 
 
 def swappable(problem: Problem) -> bool:
-    """Whether structures with A and B swapped are for a problem: more rows than an m64 block has, 16-bit results that tensor copies can
-    store, and no part of an epilogue that such a configuration does not have."""
+    """Whether structures with A and B swapped are for a problem: 16-bit results that tensor copies can store, and no part of an epilogue that such a configuration does not have."""
     fusion = problem.fusion
     stored = problem.store is None and problem.out.bits == 16
-    return stored and problem.m > ONE_BLOCK and fusion.c is None and fusion.residual is None and not (problem.promote or problem.invariant)
+    return stored and fusion.c is None and fusion.residual is None and not (problem.promote or problem.invariant)
 
 
 def alike(operands: Operands) -> Operands:
@@ -207,12 +214,13 @@ def usual_loads(problem: Problem) -> tuple[Usual, Usual]:
 def of_problem(problem: Problem) -> list[DenseConfig]:
     """Every configuration for a problem. Batches of few rows have the schedules of many: their tiles are many."""
     rows, loads, batched, swaps = Rows.of(problem), usual_loads(problem), problem.batches is not None, swappable(problem)
+    few = problem.m <= ONE_BLOCK
     found: dict[DenseConfig, None] = {}
     for one in structures() if batched else structures(rows.most):
         if one.swap_ab:
             if not swaps:
                 continue
-        elif rows.most < one.tile.BM or (one.for_small_products and not batched):
+        elif rows.most < one.tile.BM or (one.for_small_products and not (batched or few)):
             continue
         with suppress(ConfigError):
             found[configured(one, problem.operands, problem.fusion, rows, loads, problem.stored(one.tile, one.scheduler, one.store))] = None

@@ -59,22 +59,25 @@ MOST_SPLIT_TILES = 600          # work tiles of a split K that are worth a measu
 @dataclass(frozen=True, slots=True)
 class Part:
     """A kind of product, and its share of the time. `rows`: the M that are drawn below 129, since each multiple of 8 has kernels of its
-    own there; without any, M is larger. `batched`: batches of 2 to 128 products."""
+    own there; without any, M is larger. `few`: M is one of these alone. `batched`: batches of 2 to 128 products."""
 
     dtype: str
     layout: str
     share: float
     rows: tuple[int, ...] = ()
     batched: bool = False
+    few: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.dtype} {self.layout}{' batched' if self.batched else ''}"
+        return f"{self.dtype} {self.layout}{' batched' if self.batched else ''}{' few' if self.few else ''}"
 
 
+FEW = (16, 32, 48, 64)
 PARTS = (Part("bf16", "nt", 0.22, (128,)), Part("bf16", "nn", 0.17), Part("bf16", "tn", 0.14), Part("bf16", "tt", 0.12),
          Part("e4m3", "nt", 0.12), Part("f32", "nt", 0.10), Part("bf16", "nt", 0.08, (32, 128), batched=True),
-         Part("bf16", "nn", 0.05, batched=True))
+         Part("bf16", "nn", 0.05, batched=True),
+         *(Part("bf16", layout, 0.05, FEW, few=True) for layout in ("nt", "nn", "tn", "tt")))
 
 
 def products(part: Part, seed: int) -> Iterator[Problem]:
@@ -83,7 +86,9 @@ def products(part: Part, seed: int) -> Iterator[Problem]:
     for turn in itertools.count():
         kind = ("any8", "aligned")[turn % 2]
         found, = drawn(source.getrandbits(30), 1, kind, [part.dtype], part.layout, part.batched)
-        if found.m <= 128:
+        if part.few:
+            found = replace(found, m=source.choice(part.rows))
+        elif found.m <= 128:
             if not part.rows:
                 continue
             found = replace(found, m=min(part.rows, key=lambda rows, m=found.m: abs(math.log(rows / m))))  # type: ignore[misc]
