@@ -363,15 +363,19 @@ def write(path: Path, costs: Costs, about: Mapping[str, Any]) -> None:
     write_whole(path, ("{\n " + ",\n ".join(lines) + "\n}\n").encode())
 
 
+def fitted_as(card: Card) -> Card:
+    """The card whose constants a card has: its own, else those of the measured card whose memory is nearest in speed."""
+    if fit_path(card.name).is_file():
+        return known(card.name) or card
+    measured = [other for other in CARDS.values() if fit_path(other.name).is_file()]
+    return min(measured, key=lambda other: abs(math.log(other.memory_gbs / card.memory_gbs)))
+
+
 @functools.lru_cache(16)
 def of_card(card: Card) -> Costs:
-    """The constants of a card: its own, else what follows from those of the measured card whose memory is nearest in speed."""
-    if fit_path(card.name).is_file():
-        own = known(card.name)
-        return following(read(fit_path(card.name)), own or card, card)
-    measured = [other for other in CARDS.values() if fit_path(other.name).is_file()]
-    nearest = min(measured, key=lambda other: abs(math.log(other.memory_gbs / card.memory_gbs)))
-    return following(read(fit_path(nearest.name)), nearest, card)
+    """The constants of a card: its own, else what follows from those of `fitted_as`."""
+    measured = fitted_as(card)
+    return following(read(fit_path(measured.name)), measured, card)
 
 
 def following(costs: Costs, measured: Card, card: Card) -> Costs:
@@ -385,5 +389,5 @@ def following(costs: Costs, measured: Card, card: Card) -> Costs:
                    latency=costs.latency * clock, tensor=card.tensor / measured.tensor)
 
 
-__all__ = ["SWAPPED", "Columns", "Costs", "CostsError", "Parts", "Sizes", "estimate", "factor", "fit_path", "following",
-           "of_card", "read", "structure", "write"]
+__all__ = ["SWAPPED", "Columns", "Costs", "CostsError", "Parts", "Sizes", "estimate", "factor", "fit_path", "fitted_as",
+           "following", "of_card", "read", "structure", "write"]

@@ -1,5 +1,5 @@
 """Which configuration a dense product gets: the one that takes the least time by the model of `costs`, or by that of `waves` where sums
-leave the tensor cores on the way and where there are few rows (measured: there the older model is as good or better)."""
+leave the tensor cores on the way, and where no measurement of few rows corrects the former (`corrections`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..config.budget import STAGE_BYTES
 from ..config.dense import DenseConfig, Operands
 from ..config.parts import ConfigError
 from ..problem.dense import Problem
-from . import copied, rings, waves
+from . import copied, corrections, rings, waves
 from .costs import SWAPPED, Columns, Costs, Parts, Sizes, estimate, of_card, structure
 from .space import (
     LEAST_OF_A_SPLIT,
@@ -34,6 +34,9 @@ from .space import (
     swappable,
 )
 
+MOST_ROWS = 256
+"""Rows of the tallest tile."""
+
 MOST_SPLIT_WORK = 1.02
 """Work tiles of a K that is split in the workspace, over the CTAs at work at a time: its CTAs wait for each other."""
 
@@ -43,17 +46,13 @@ NOT_MEASURED = 1.03
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The structures that a problem can have, and what the model says of each; those that make sense for it are `possible`."""
+    """The structures that a problem can have, and what the model says of each."""
 
     problem: Problem
     structures: Sequence[Structure]
     parts: Parts
-    possible: Any
-
-    @property
-    def clocks(self) -> Any:
-        """The model's total, infinite where a structure makes no sense."""
-        return np.where(self.possible, self.parts.total, np.inf)
+    clocks: Any
+    """The model's total with what measurements say beyond it, infinite where a structure makes no sense."""
 
     def config(self, place: int) -> DenseConfig:
         """The configuration of one structure."""
@@ -61,9 +60,8 @@ class Judged:
 
     def fastest_first(self) -> Iterator[tuple[int, DenseConfig]]:
         """The possible ones with their places."""
-        clocks = self.clocks
-        for place in np.argsort(clocks, kind="stable"):
-            if np.isfinite(clocks[place]):
+        for place in np.argsort(self.clocks, kind="stable"):
+            if np.isfinite(self.clocks[place]):
                 with suppress(ConfigError):
                     yield int(place), self.config(int(place))
 
@@ -75,40 +73,54 @@ class Judged:
 
 
 @functools.lru_cache(16)
-def _columns(card: Card) -> tuple[Columns, Any, Costs]:
-    """All structures as the model sees them, still without their rings, and which of them the fit has seen."""
-    costs = of_card(card)
-    known = [bool({name := structure(one), name.removesuffix(SWAPPED)} & costs.factors.keys()) for one in structures()]
-    return Columns.of_structures(structures(), card, costs), np.array(known), costs
+def _columns(most: int, card: Card) -> tuple[Columns, Any, Costs]:
+    """All structures of up to `most` rows as the model sees them, still without their rings, and which of them the fit has seen."""
+    costs, found = of_card(card), structures(most)
+    known = [bool({name := structure(one), name.removesuffix(SWAPPED)} & costs.factors.keys()) for one in found]
+    return Columns.of_structures(found, card, costs), np.array(known), costs
 
 
 @functools.lru_cache(64)
-def _candidates(operands: Operands, swaps: bool, card: Card) -> tuple[tuple[Structure, ...], Columns, Costs]:
+def _candidates(operands: Operands, swaps: bool, most: int, card: Card) -> tuple[tuple[Structure, ...], Columns, Costs]:
     """The structures that such operands can have, as the model sees them; with A and B swapped too if the problem can have that."""
-    columns, known, costs = _columns(card)
-    there, fitting = rings.fitting(structures(), columns, operands)
+    columns, known, costs = _columns(most, card)
+    there, fitting = rings.fitting(structures(most), columns, operands)
     if not swaps:
         upright = fitting.swapped == 0
         there[there] = upright
         fitting = Columns(**{name: getattr(fitting, name)[upright] for name in fitting.__slots__})
-    held_back = (_of_batches(fitting) | (fitting.BM == THREE_BLOCKS)) & ~known[there]
+    held_back = (_of_batches(fitting) | (fitting.BM == THREE_BLOCKS)) & ~known[there] & (most > ONE_BLOCK)
     held = replace(fitting, factor=np.where(held_back, fitting.factor * NOT_MEASURED, fitting.factor))
-    return tuple(itertools.compress(structures(), there)), held, costs
+    return tuple(itertools.compress(structures(most), there)), held, costs
 
 
 MOST_ALIGNED = 400
 """Candidates that copy operands first, of which those with tensor copies have as many as other products."""
 
 
-def by_waves(problem: Problem) -> bool:
-    """Whether the model of `waves` chooses: few rows, of a single product, and promoted sums. The tiles of a batch of few rows are many."""
-    return problem.promote or (problem.m <= ONE_BLOCK and problem.batches is None)
+def by_waves(problem: Problem, card: Card = H200) -> bool:
+    """Whether the model of `waves` chooses: promoted sums, and few rows of a single product where measurements do not correct the other
+    model, or K must not be split. The tiles of a batch of few rows are many."""
+    return problem.promote or (few_rows(problem) and (problem.invariant or not corrections.of_card(card).few))
+
+
+def few_rows(problem: Problem) -> bool:
+    """Whether it is a single product of few rows."""
+    return problem.m <= ONE_BLOCK and problem.batches is None
 
 
 def judged(problem: Problem, card: Card = H200) -> Judged:
     """Every structure of a problem without promoted sums, with its estimate by `costs`."""
-    found, columns, costs = _candidates(alike(problem.operands), swappable(problem), card)
-    return Judged(problem, found, estimate(costs, Sizes.of(problem), columns), _possible(problem, columns))
+    most = ONE_BLOCK if few_rows(problem) else MOST_ROWS
+    found, columns, costs = _candidates(alike(problem.operands), swappable(problem), most, card)
+    rows = Rows.of(problem)
+    if rows.a_rows:
+        whole = (columns.swapped > 0) | (columns.pingpong > 0) | (columns.cluster_n > 1)
+        columns = replace(columns, a_rows=np.where(whole, 0.0, rows.a_rows))
+    asked = Sizes.of(problem)
+    parts = estimate(costs, asked, columns)
+    clocks = corrections.corrected(corrections.of_card(card), problem, asked, columns, parts, _possible(problem, columns))
+    return Judged(problem, found, parts, clocks)
 
 
 def _possible(problem: Problem, seen: Columns) -> Any:
@@ -123,7 +135,7 @@ def _possible(problem: Problem, seen: Columns) -> Any:
     long_store = (seen.BM == 128) & (seen.BN == 256) & (seen.stages < 4) & (seen.staged > 0)
     few = (Rows.of(problem).most < seen.BM) & (seen.swapped == 0)
     there = (seen.resident >= together) & ~few & ~(cut & problem.invariant)
-    if problem.batches is None:
+    if problem.batches is None and not few_rows(problem):
         there &= ~_of_batches(seen)
     return np.where(seen.splits > 1, split, True) & (many | ~long_store) & there
 
@@ -143,7 +155,7 @@ def candidates(problem: Problem, card: Card = H200) -> Iterator[DenseConfig]:
         first = [] if there is None else [copied.aligning(problem, one) for one in itertools.islice(candidates(there, card), MOST_ALIGNED)]
         yield from sorted([*first, *copied.candidates(problem, card)], key=lambda config: clocks(problem, config, card))
         return
-    if by_waves(problem):
+    if by_waves(problem, card):
         yield from waves.candidates(problem, card)
         return
     for _, config in judged(problem, card).fastest_first():
@@ -156,10 +168,12 @@ def clocks(problem: Problem, config: DenseConfig, card: Card = H200) -> float:
         return clocks(problem.aligned(config.loads.align), config, card) + copied.copying(problem, config.loads.align, card)
     if problem.by_threads:
         return copied.clocks(problem, config, card)
-    if by_waves(problem):
+    if by_waves(problem, card):
         return waves.clocks(problem, config, card)
-    costs = of_card(card)
-    return float(estimate(costs, Sizes.of(problem), Columns.of([config], card, costs)).total[0])
+    costs, asked = of_card(card), Sizes.of(problem)
+    seen = Columns.of([config], card, costs)
+    parts = estimate(costs, asked, seen)
+    return float(corrections.corrected(corrections.of_card(card), problem, asked, seen, parts, True)[0])
 
 
 def heuristic(problem: Problem, card: Card = H200) -> DenseConfig:
@@ -169,7 +183,7 @@ def heuristic(problem: Problem, card: Card = H200) -> DenseConfig:
         if there is None:
             return best
         return min((best, copied.aligning(problem, heuristic(there, card))), key=lambda config: clocks(problem, config, card))
-    return waves.heuristic(problem, card) if by_waves(problem) else judged(problem, card).best
+    return waves.heuristic(problem, card) if by_waves(problem, card) else judged(problem, card).best
 
 
-__all__ = ["Judged", "by_waves", "candidates", "clocks", "heuristic", "judged"]
+__all__ = ["Judged", "by_waves", "candidates", "clocks", "few_rows", "heuristic", "judged"]

@@ -173,7 +173,8 @@ def _swapped(widths: tuple[int, ...]) -> Iterator[Structure]:
 
 
 def swappable(problem: Problem) -> bool:
-    """Whether structures with A and B swapped are for a problem: 16-bit results that tensor copies can store, and no part of an epilogue that such a configuration does not have."""
+    """Whether structures with A and B swapped are for a problem: 16-bit results that tensor copies can store, and no part of an epilogue
+    that such a configuration does not have."""
     fusion = problem.fusion
     stored = problem.store is None and problem.out.bits == 16
     return stored and fusion.c is None and fusion.residual is None and not (problem.promote or problem.invariant)

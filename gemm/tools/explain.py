@@ -22,12 +22,14 @@ from .problems import asked
 LAYOUTS = ("nt", "nn", "tn", "tt")
 TYPES = ("bf16", "f16", "f32", "e4m3", "e5m2")
 PARTS = ("waves", "steps", "copy", "multiply", "stage", "store", "tiles", "reduction", "memory")
+SHOWN = (*PARTS, "learned")
 HEADER = """\
 us        the model's time of a launch                  waves   work tiles of a CTA, a partial last wave as its share
 steps     stages of a work tile                         copy    clocks of a stage's copies: lines of the L2, shared by multicast
 multiply  clocks of a stage's products                  stage   clocks of a stage: both, latency, barriers
 store     clocks of a tile's epilogue                   tiles   us of all stages and epilogues of a CTA
-reduction us of adding up the sums of a split K         memory  us of reading operands and writing D"""
+reduction us of adding up the sums of a split K         memory  us of reading operands and writing D
+learned   what measurements of such products say beyond the model: a factor"""
 
 
 def explained(problem: Problem, card: Card, most: int) -> dict[str, Any]:
@@ -35,14 +37,15 @@ def explained(problem: Problem, card: Card, most: int) -> dict[str, Any]:
     that has no others than the time)."""
     table = tuned(problem, card)
     chosen = table or heuristic(problem, card)
-    model = "operands that threads copy" if problem.by_threads else "waves" if by_waves(problem) else "costs"
+    model = "operands that threads copy" if problem.by_threads else "waves" if by_waves(problem, card) else "costs"
     by = "the tuned table of the card" if table else f"the model of {model}"
     rows = list(_by_costs(problem, card) if model == "costs" else _by_time(problem, card))
     place = next((place for place, row in enumerate(rows) if row["config"] == chosen), None)
     shown = rows[:most]
     if place is None and model == "costs":
         costs = of_card(card)
-        shown.append(_row(chosen, estimate(costs, Sizes.of(problem), Columns.of([chosen], card, costs)), 0, card))
+        parts = estimate(costs, Sizes.of(problem), Columns.of([chosen], card, costs))
+        shown.append(_row(chosen, parts, clocks(problem, chosen, card), 0, card))
     elif place is not None and place >= most:
         shown.append(rows[place])
     return {"card": card.name, "problem": [problem.m, problem.n, problem.k, problem.batches], "by": by, "chosen": chosen, "place": place,
@@ -52,14 +55,15 @@ def explained(problem: Problem, card: Card, most: int) -> dict[str, Any]:
 def _by_costs(problem: Problem, card: Card) -> Iterator[dict[str, Any]]:
     all_ = judged(problem, card)
     for place, config in all_.fastest_first():
-        yield _row(config, all_.parts, place, card)
+        yield _row(config, all_.parts, float(all_.clocks[place]), place, card)
 
 
-def _row(config: DenseConfig, parts: Parts, place: int, card: Card) -> dict[str, Any]:
+def _row(config: DenseConfig, parts: Parts, total: float, place: int, card: Card) -> dict[str, Any]:
     named = {name: float(getattr(parts, name)[place]) for name in PARTS}
     for name in ("tiles", "reduction", "memory"):
         named[name] /= card.clock_mhz
-    return {"config": config, "us": float(parts.total[place]) / card.clock_mhz, "parts": named}
+    named["learned"] = total / float(parts.total[place])
+    return {"config": config, "us": total / card.clock_mhz, "parts": named}
 
 
 def _by_time(problem: Problem, card: Card) -> Iterator[dict[str, Any]]:
@@ -77,10 +81,10 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
         if found["place"] is None else f"the model puts it in place {found['place'] + 1} of {found['of']}"
     yield f"chosen by {found['by']}; {rank}, {found['us']:.2f} us"
     if any(row["parts"] for row in found["candidates"]):
-        yield from ("", HEADER, "", f"{'us':>9} " + " ".join(f"{name:>9}" for name in PARTS) + "  configuration")
+        yield from ("", HEADER, "", f"{'us':>9} " + " ".join(f"{name:>9}" for name in SHOWN) + "  configuration")
     for row in found["candidates"]:
         mark = " <- chosen" if row["config"] == found["chosen"] else ""
-        yield f"{row['us']:9.2f} " + " ".join(f"{row['parts'][name]:9.2f}" for name in PARTS if row["parts"]) + f"  {row['config']}{mark}"
+        yield f"{row['us']:9.2f} " + " ".join(f"{row['parts'][name]:9.2f}" for name in SHOWN if row["parts"]) + f"  {row['config']}{mark}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -34,10 +34,11 @@ from ptxkit.runtime.launch import view
 
 from ..config.budget import STAGE_BYTES
 from ..config.dense import DenseConfig
+from ..heuristic.costs import Columns, Sizes, estimate, of_card
 from ..heuristic.space import LEAST_OF_A_SPLIT, of_problem
 from ..heuristic.tuned import knobs
 from ..launch import grid
-from ..launch.dense import Launch, Plan
+from ..launch.dense import Launch, Plan, card_of
 from ..problem.dense import PLAIN, Arrays
 from ..problem.dense import Problem as Asked
 from .bench import run as bench
@@ -108,6 +109,25 @@ def generated(asked: Asked) -> list[DenseConfig]:
         if not mostly_empty and (splits == 1 or (LEAST_OF_A_SPLIT * splits <= depth and tiles * splits <= MOST_SPLIT_TILES)):
             found.append(config)
     return found
+
+
+def drawn_with(part: Part, seed: int, most: int) -> Iterator[tuple[Problem, list[DenseConfig]]]:
+    """Random products of a part without end, and the configurations that each is measured with."""
+    source = random.Random(seed + 1)
+    for problem in products(part, seed):
+        yield problem, near(described(problem), most, source)
+
+
+def near(asked: Asked, most: int, source: random.Random) -> list[DenseConfig]:
+    """Those that the card's model puts first, and a third as many of all others, for what the model is corrected by."""
+    every = generated(asked)
+    if not most or len(every) <= most:
+        return every
+    card = card_of(driver.current_device())
+    costs = of_card(card)
+    order = estimate(costs, Sizes.of(asked), Columns.of(every, card, costs)).total.argsort(kind="stable")
+    first, others = ([every[place] for place in places] for places in (order[:most], order[most:]))
+    return first + source.sample(others, min(most // 3, len(others)))
 
 
 class Pool:
@@ -289,8 +309,9 @@ def _assemble(config: DenseConfig) -> str:
 
 
 def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, per_shape_s: float = 2.0,
-        step: Step | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Measures until the time is over; the record, which is also written after each part. A run that is restarted goes on with it."""
+        step: Step | None = None, say: Callable[[str], None] = print, most: int = 0) -> dict[str, Any]:
+    """Measures until the time is over; the record, which is also written after each part. A run that is restarted goes on with it. `most`:
+    only so many configurations of a product that the model puts first, and a third as many others; 0: every one."""
     torch = bench.library()
     torch.backends.cuda.matmul.allow_tf32 = True
     step = step or Step()
@@ -305,13 +326,13 @@ def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, pe
             if step.finished(part.name) or time.perf_counter() > until:
                 continue
             for at in range(place, min(place + 2, len(parts))):         # this one, and the next one behind it
-                for problem in itertools.islice(products(parts[at], seed + at), AHEAD):
-                    assembly.begin(generated(described(problem)))
+                for _, configs in itertools.islice(drawn_with(parts[at], seed + at, most), AHEAD):
+                    assembly.begin(configs)
                     step.touch()
             kept: dict[str, Any] = {"part": part.name, "configs": [], "rows": [], "wrong": []}
             record["parts"].append(kept)
             try:
-                _measure(Bench(torch, part, step), kept, seed + place, until, per_shape_s, assembly)
+                _measure(Bench(torch, part, step), kept, seed + place, until, per_shape_s, assembly, most)
             except RuntimeError as error:
                 alive(torch)
                 raise GiveUp(str(error).splitlines()[0]) from None
@@ -327,15 +348,14 @@ def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, pe
 
 
 def _measure(field: Bench, kept: dict[str, Any], seed: int, until: float, per_shape_s: float,
-             assembly: Assembly) -> None:
+             assembly: Assembly, most: int) -> None:
     """The rows of one part."""
     source = random.Random(seed)
     known: dict[DenseConfig, int] = {}
-    for problem in products(field.part, seed):
+    for problem, configs in drawn_with(field.part, seed, most):
         if time.perf_counter() > until:
             return
         asked = described(problem)
-        configs = generated(asked)
         assembly.wait(configs, field.step)
         found = field.shape(problem, configs, source, min(until, time.perf_counter() + per_shape_s))
         for config in found["times"]:
@@ -354,6 +374,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=seconds, default=300.0, metavar="S", help="of all measurements together (default 300)")
     parser.add_argument("--part", dest="parts", action="append", choices=[part.name for part in PARTS],
                         help="only this kind of product; again for more")
+    parser.add_argument("--most", type=count, default=0, metavar="N",
+                        help="only N configurations of a product that the model puts first, and a third as many others (default 0: all)")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the record, JSON compressed by gzip")
     parser.set_defaults(run=command)
 
@@ -361,7 +383,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> int:
     """0: measured."""
     driver.probe()
-    wishes = {"seed": options.seed, "seconds": options.seconds, "path": str(options.output), "parts": options.parts}
+    wishes = {"seed": options.seed, "seconds": options.seconds, "path": str(options.output), "parts": options.parts,
+              "most": options.most}
     with TemporaryDirectory() as folder:
         return watched("ptxkit.gemm.tools.sample:work", wishes, Path(folder, "note"), say=lambda text: print(text, flush=True))
 
@@ -370,7 +393,7 @@ def work(wishes: Mapping[str, Any], step: Step) -> int:
     """What the worker does: measures, and keeps the record at the path that it is told."""
     wanted = wishes["parts"] or [part.name for part in PARTS]
     record = run(wishes["seed"], wishes["seconds"], Path(wishes["path"]), [part for part in PARTS if part.name in wanted], step=step,
-                 say=lambda text: print(text, flush=True))
+                 say=lambda text: print(text, flush=True), most=wishes["most"])
     for part in record["parts"]:
         for sentence in part["wrong"]:
             print(sentence, file=sys.stderr)

@@ -1,0 +1,160 @@
+"""What measurements say beyond the model of `costs`: a factor for each candidate of a product, learned from its neighbours.
+
+The model adds up causes, and some 5 to 20 % of a short product's time is in none of them. A sum of small oblivious trees over what the
+model knows of a product and a configuration has the rest. `python -m ptxkit.gemm fit` grows them from the same measurements as the model's
+constants, and keeps them beside those, in `gemm/cards/fits/NAME.trees.json`.
+
+Only the first `CORRECTED` candidates of the model are looked at: the best one is among them, and choosing stays short.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptxkit.cards import Card
+from ptxkit.files import write_whole
+
+from ..config.budget import STAGE_BYTES
+from ..problem.dense import Problem
+from .costs import LINE, Columns, CostsError, Parts, Sizes, fit_path, fitted_as
+
+CORRECTED = 64
+"""Candidates that are corrected, the model's fastest. Of 222 products with M over 64 the fastest of them takes 1.000 times as long as the
+fastest of all, in the geometric mean."""
+Values = Any                    # a number or an array of them
+
+
+def features(asked: Sizes, seen: Columns, parts: Parts, a_k: Values, b_k: Values) -> dict[str, Values]:
+    """What a tree can ask of candidates. `a_k` and `b_k`: whether A and B are contiguous along K."""
+    swapped = seen.swapped > 0
+    problem, pairs = asked.multiplied(seen.swapped), ((a_k, b_k), (b_k, a_k))
+    a_is_k, b_is_k = (np.where(swapped, other, own) for own, other in pairs)
+    rows, columns = np.ceil(problem.m / seen.BM), np.ceil(problem.n / seen.BN)
+    waves = rows * columns * asked.batches * seen.splits / seen.resident
+    high, wide = (np.ceil(count / size) * size for count, size in ((rows, seen.cluster_m), (columns, seen.cluster_n)))
+    return {
+        "m": _log(problem.m), "n": _log(problem.n), "k": _log(asked.k), "batches": _log(asked.batches), "size": asked.size,
+        "a along k": a_is_k, "b along k": b_is_k, "a line": _line(problem.a_pitch), "b line": _line(problem.b_pitch),
+        "d line": _line(asked.n * asked.out_size), "BM": seen.BM, "BN": seen.BN, "warpgroups": seen.warpgroups, "pingpong": seen.pingpong,
+        "cluster m": seen.cluster_m, "cluster n": seen.cluster_n, "splits": seen.splits, "in cluster": seen.in_cluster,
+        "stream": seen.stream, "stages": seen.stages, "staged": seen.staged, "ctas": seen.ctas, "swapped": seen.swapped,
+        "a rows": seen.a_rows, "along n": seen.along_n, "panel": seen.panel, "waves": waves, "last wave": waves - np.floor(waves),
+        "busy": np.minimum(waves, 1.0), "full m": problem.m / (rows * seen.BM), "full n": problem.n / (columns * seen.BN), "rows": rows,
+        "columns": columns, "full clusters m": rows / high, "full clusters n": columns / wide, "steps": parts.steps,
+        "total": _log(parts.total), "copy": _log(parts.copy / parts.multiply), "memory": _log(parts.memory / parts.total),
+        "store": _log(parts.store / (parts.steps * parts.stage)), "reduction": parts.reduction / parts.total, "bytes": _log(parts.bytes),
+        "tile": _log(seen.BM * seen.BN), "ring": _log(seen.stages * (seen.BM + seen.BN) * STAGE_BYTES), "factor": seen.factor}
+
+
+def _log(values: Values) -> Values:
+    return np.log2(np.maximum(np.asarray(values, dtype=np.float64), 1e-9))
+
+
+def _line(pitch: Values) -> Values:
+    """The bytes of a line of the L2 that a pitch is a multiple of."""
+    return np.gcd(np.asarray(pitch, dtype=np.int64), LINE)
+
+
+def matrix(asked: Sizes, seen: Columns, parts: Parts, a_k: Values, b_k: Values) -> Any:
+    """The same as an array, a row for each candidate."""
+    count = len(seen.BM)
+    return np.stack([np.broadcast_to(np.asarray(values, dtype=np.float64), count)
+                     for values in features(asked, seen, parts, a_k, b_k).values()], axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """Oblivious trees: at each level one question of all nodes. `places` and `cuts` [trees, levels] are the questions, whether a feature is
+    above a cut; `leaves` [trees, 2 ** levels] are added up to the logarithm of the factor."""
+
+    places: Any
+    cuts: Any
+    leaves: Any
+    few: bool = False
+    """Whether products of few rows were among the measurements."""
+
+    def __len__(self) -> int:
+        return len(self.leaves)
+
+    def logarithm(self, asked: Any) -> Any:
+        """Of the factor, for rows of `matrix`."""
+        answers = asked[:, self.places] > self.cuts
+        leaf = answers @ (1 << np.arange(self.places.shape[1])[::-1])
+        return self.leaves[np.arange(len(self)), leaf].sum(axis=1)
+
+
+NONE = Trees(np.zeros((0, 1), dtype=np.int64), np.zeros((0, 1)), np.zeros((0, 2)))
+
+
+def trees_path(name: str) -> Path:
+    """Where the trees of a card of this name are kept."""
+    path = fit_path(name)
+    return path.with_name(f"{path.stem}.trees.json")
+
+
+def read(path: Path) -> Trees:
+    """The trees in a file. Raises CostsError."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        names = list(NAMES)
+        places = np.array([[names.index(name) for name, _ in tree["asks"]] for tree in data["trees"]], dtype=np.int64)
+        cuts = np.array([[float(cut) for _, cut in tree["asks"]] for tree in data["trees"]])
+        return Trees(places, cuts, np.array([tree["leaves"] for tree in data["trees"]], dtype=np.float64), bool(data["few"]))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CostsError(f"{path} has no trees of the cost model: {error!r}") from None
+
+
+def write(path: Path, trees: Trees, about: Mapping[str, Any]) -> None:
+    """Keeps the trees, and what is to be said about them."""
+    lines = [f'"{name}": {json.dumps(value)}' for name, value in {**about, "few": trees.few}.items()]
+    rows = [json.dumps({"asks": [[NAMES[place], float(f"{cut:.5g}")] for place, cut in zip(places, cuts, strict=True)],
+                        "leaves": [round(float(leaf), 4) for leaf in leaves]}, separators=(",", ":"))
+            for places, cuts, leaves in zip(trees.places, trees.cuts, trees.leaves, strict=True)]
+    write_whole(path, ("{\n " + ",\n ".join(lines) + ',\n "trees": [\n  ' + ",\n  ".join(rows) + "\n ]\n}\n").encode())
+
+
+@functools.lru_cache(16)
+def of_card(card: Card) -> Trees:
+    """The trees of the card whose constants a card has; none where that has none."""
+    path = trees_path(fitted_as(card).name)
+    return read(path) if path.is_file() else NONE
+
+
+def corrected(trees: Trees, problem: Problem, asked: Sizes, seen: Columns, parts: Parts, possible: Any) -> Any:
+    """The clocks of all candidates, infinite where one is not possible: those of the model's first ones by the trees too, and the others
+    at least as much as these."""
+    clocks = np.where(possible, parts.total, np.inf)
+    if not len(trees):
+        return clocks
+    first = np.argpartition(clocks, CORRECTED)[:CORRECTED] if len(clocks) > CORRECTED else np.arange(len(clocks))
+    first = first[np.isfinite(clocks[first])]
+    if not len(first):
+        return clocks
+    some = _of(seen, first), _of(parts, first)
+    majors = problem.operands.a_major == "k", problem.operands.b_major == "k"
+    changed = clocks[first] * np.exp(trees.logarithm(matrix(asked, *some, *majors)))
+    result = np.maximum(clocks, changed.max())
+    result[first] = changed
+    return result
+
+
+def _of(record: Any, places: Any) -> Any:
+    """Some entries of a record of arrays."""
+    return replace(record, **{field.name: value[places] for field in fields(record)
+                              if isinstance(value := getattr(record, field.name), np.ndarray) and value.ndim})
+
+
+_ONE = np.ones(1)
+NAMES = tuple(features(Sizes(*(1,) * 6, 128, 128), Columns(*(_ONE,) * len(fields(Columns))), Parts(*(_ONE,) * len(fields(Parts))),
+                       True, True))
+"""The features in the order of `matrix`."""
+
+
+__all__ = ["CORRECTED", "NAMES", "NONE", "Trees", "corrected", "features", "matrix", "of_card", "read", "trees_path", "write"]
