@@ -25,9 +25,9 @@ from ..config.budget import STAGE_BYTES
 from ..problem.dense import Problem
 from .costs import LINE, Columns, CostsError, Parts, Sizes, fit_path, fitted_as
 
-CORRECTED = 64
-"""Candidates that are corrected, the model's fastest. Of 222 products with M over 64 the fastest of them takes 1.000 times as long as the
-fastest of all, in the geometric mean."""
+CORRECTED = 32
+"""Candidates that are corrected, the model's fastest. Over 452 products with M over 64 on an H100, the best of them takes 1.002 times as
+long as the best of all in the geometric mean."""
 Values = Any                    # a number or an array of them
 
 
@@ -103,19 +103,18 @@ def read(path: Path) -> Trees:
     """The trees in a file. Raises CostsError."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        names = list(NAMES)
-        places = np.array([[names.index(name) for name, _ in tree["asks"]] for tree in data["trees"]], dtype=np.int64)
-        cuts = np.array([[float(cut) for _, cut in tree["asks"]] for tree in data["trees"]])
-        return Trees(places, cuts, np.array([tree["leaves"] for tree in data["trees"]], dtype=np.float64), bool(data["few"]))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        names = np.array([NAMES.index(name) for name in data["features"]])
+        asks, leaves = (np.array([tree[part] for tree in data["trees"]], dtype=np.float64) for part in (0, 1))
+        return Trees(names[asks[:, 0::2].astype(np.int64)], asks[:, 1::2], leaves, bool(data["few"]))
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise CostsError(f"{path} has no trees of the cost model: {error!r}") from None
 
 
 def write(path: Path, trees: Trees, about: Mapping[str, Any]) -> None:
-    """Keeps the trees, and what is to be said about them."""
-    lines = [f'"{name}": {json.dumps(value)}' for name, value in {**about, "few": trees.few}.items()]
-    rows = [json.dumps({"asks": [[NAMES[place], float(f"{cut:.5g}")] for place, cut in zip(places, cuts, strict=True)],
-                        "leaves": [round(float(leaf), 4) for leaf in leaves]}, separators=(",", ":"))
+    """Keeps the trees, and what is to be said about them. A tree is its questions, each a feature's number and a cut, and its leaves."""
+    lines = [f'"{name}": {json.dumps(value)}' for name, value in {**about, "few": trees.few, "features": NAMES}.items()]
+    rows = [json.dumps([[part for place, cut in zip(places, cuts, strict=True) for part in (int(place), float(f"{cut:.5g}"))],
+                        [round(float(leaf), 4) for leaf in leaves]], separators=(",", ":"))
             for places, cuts, leaves in zip(trees.places, trees.cuts, trees.leaves, strict=True)]
     write_whole(path, ("{\n " + ",\n ".join(lines) + ',\n "trees": [\n  ' + ",\n  ".join(rows) + "\n ]\n}\n").encode())
 

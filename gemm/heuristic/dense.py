@@ -34,6 +34,8 @@ from .space import (
     swappable,
 )
 
+CORRECTED_ROWS = 9
+"""Rows that `sample` has at least, up to a multiple of 8."""
 MOST_ROWS = 256
 """Rows of the tallest tile."""
 
@@ -100,8 +102,10 @@ MOST_ALIGNED = 400
 
 def by_waves(problem: Problem, card: Card = H200) -> bool:
     """Whether the model of `waves` chooses: promoted sums, and few rows of a single product where measurements do not correct the other
-    model, or K must not be split. The tiles of a batch of few rows are many."""
-    return problem.promote or (few_rows(problem) and (problem.invariant or not corrections.of_card(card).few))
+    model, which have no fewer than `CORRECTED_ROWS`, or K must not be split. The tiles of a batch of few rows are many."""
+    if not few_rows(problem):
+        return problem.promote
+    return problem.promote or problem.invariant or problem.m < CORRECTED_ROWS or not corrections.of_card(card).few
 
 
 def few_rows(problem: Problem) -> bool:
@@ -186,4 +190,4 @@ def heuristic(problem: Problem, card: Card = H200) -> DenseConfig:
     return waves.heuristic(problem, card) if by_waves(problem, card) else judged(problem, card).best
 
 
-__all__ = ["Judged", "by_waves", "candidates", "clocks", "few_rows", "heuristic", "judged"]
+__all__ = ["CORRECTED_ROWS", "Judged", "by_waves", "candidates", "clocks", "few_rows", "heuristic", "judged"]

@@ -1,8 +1,10 @@
-"""`python -m ptxkit.gemm fit --card h100 DATA.json.gz`: the constants of a card's cost model, from what `sample` measured on it.
+"""`python -m ptxkit.gemm fit --card h100 DATA.json.gz`: the constants of a card's cost model, and the trees that correct it, from what
+`sample` measured on it.
 
-Every other product is held out: the fit never sees it. What counts is the order of the configurations of one product, most of all of its
-fast ones; so an error that all of a product's configurations share counts for a third. A factor for each structure of configuration is
-what its products take beyond the model in the geometric mean, drawn towards 1 where there are few.
+Every other product is held out of the fit of the constants. Of the trees a quarter of the products is held out in turn, and what is told
+of a product comes from trees that have not seen it; the trees that are kept have seen all. What counts is the order of the configurations
+of one product, most of all of its fast ones; so an error that all of a product's configurations share counts for a third. A factor for
+each structure of configuration is what its products take beyond the model in the geometric mean, drawn towards 1 where there are few.
 """
 
 from __future__ import annotations
@@ -21,16 +23,19 @@ import numpy as np
 
 from ptxkit.cards import Card
 from ptxkit.cards import named as card_named
-from ptxkit.cli.numbers import positive
+from ptxkit.cli.numbers import count
 from ptxkit.errors import PtxkitError
 from ptxkit.measure.figures import quantile
 
 from ..config.dense import DenseConfig
+from ..heuristic.corrections import CORRECTED, Trees, matrix
+from ..heuristic.corrections import write as write_trees
 from ..heuristic.costs import Columns, Costs, Sizes, estimate, factor, fit_path, of_card, structure, write
-from ..heuristic.dense import by_waves
+from ..heuristic.dense import few_rows
 from ..heuristic.tuned import revive
 from ..problem.dense import Problem as Asked
 from .bench.shapes import problem as parsed
+from .grow import ROUNDS, grown, weights
 from .problems import described
 
 SHARED = 0.7                    # of an error that all configurations of a product have in common does not count
@@ -41,6 +46,7 @@ DRAW = 3.0                      # weight of a factor of 1
 PAIRS = 25_000                  # of a fit
 GROWN, SHRUNK, FIRST_STEP = 1.3, 0.6, 0.3
 LIMITS = (1e-6, 1e9)
+FOLDS = 4                       # of the products, each held out of the trees once
 
 
 class DataError(PtxkitError, ValueError):
@@ -58,6 +64,8 @@ class Pairs:
     structure: Any
     us: Any
     best: Any
+    along_k: Any                                # whether A and B are contiguous along K, two columns
+    few: Any                                    # whether it is a single product of few rows
 
     def __len__(self) -> int:
         return len(self.us)
@@ -65,7 +73,8 @@ class Pairs:
     def where(self, mask: Any) -> Pairs:
         """Some of them, with products numbered from 0."""
         _, product = np.unique(self.product[mask], return_inverse=True)
-        return Pairs(product, _masked(self.asked, mask), _masked(self.seen, mask), self.structure[mask], self.us[mask], self.best[mask])
+        return Pairs(product, _masked(self.asked, mask), _masked(self.seen, mask), self.structure[mask], self.us[mask],
+                     self.best[mask], self.along_k[mask], self.few[mask])
 
     def weights(self) -> Any:
         """A pair counts by how fast it is among those of its product, and by how long that takes."""
@@ -78,19 +87,21 @@ def _masked(record: Any, mask: Any) -> Any:
 
 
 def pairs(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Pairs, list[str]]:
-    """All pairs of some records but those that another model chooses for, and the products in words."""
+    """All pairs of some records but those of promoted sums, which have another model, and the products in words."""
     asked: list[tuple[float, ...]] = []
+    kinds: list[tuple[bool, bool, bool]] = []
     rows: list[tuple[int, DenseConfig, float, float]] = []
     names: list[str] = []
     for part, row in ((kind, one) for record in records for kind in record["parts"] for one in kind["rows"]):
         problem = described(parsed(row["shape"]))
-        if by_waves(problem) or not row["us"]:
+        if problem.promote or not row["us"]:
             continue
         times = {place: _time(us) for place, *us in row["us"]}
         again = [_time(us) for _, *us in row["us"] if len(us) > 2]
         best = min(again or times.values())
         sizes = Sizes.of(problem)
         asked.append(tuple(float(getattr(sizes, field.name)) for field in fields(sizes)))
+        kinds.append((problem.a_major == "k", problem.b_major == "k", few_rows(problem)))
         configs = _configs(part["configs"], times, problem)
         rows += [(len(names), configs[place], us, best) for place, us in times.items()]
         names.append(row["shape"])
@@ -102,8 +113,9 @@ def pairs(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Pairs, list
     table = replace(Columns.of(list(known), card, Costs()), factor=np.ones(len(known)))
     words = np.array([structure(config) for config in known])
     sizes = Sizes(*np.array(asked).T[:, product])
+    kind = np.array(kinds)[product]
     return Pairs(product, sizes, _masked(table, places), words[places], np.array([row[2] for row in rows]),
-                 np.array([row[3] for row in rows])), names
+                 np.array([row[3] for row in rows]), kind[:, :2], kind[:, 2]), names
 
 
 def _time(us: Sequence[float]) -> float:
@@ -160,31 +172,67 @@ def factors(costs: Costs, some: Pairs, card: Card) -> dict[str, float]:
     return {str(word): math.exp(value) for word, value in zip(words, mean, strict=True)}
 
 
-def regrets(costs: Costs, some: Pairs) -> Any:
-    """By product: the time of the configuration that the model takes for the fastest of those measured, over the best one's."""
-    clocks = estimate(costs, some.asked, some.seen).total * np.array([factor(costs.factors, word) for word in some.structure])
+def modelled(costs: Costs, some: Pairs) -> tuple[Any, Any]:
+    """The clocks of pairs by the model with its factors, and what the trees ask of them."""
+    seen = replace(some.seen, factor=np.array([factor(costs.factors, word) for word in some.structure]))
+    parts = estimate(costs, some.asked, seen)
+    return parts.total, matrix(some.asked, seen, parts, *some.along_k.T)
+
+
+def corrections(costs: Costs, some: Pairs, card: Card, rounds: int = ROUNDS) -> Trees:
+    """The trees of these pairs."""
+    clocks, asked = modelled(costs, some)
+    left = np.log(some.us * card.clock_mhz / clocks)
+    return grown(asked, left, weights(some.us, some.best), some.product, bool(some.few.any()), rounds)
+
+
+def unseen(costs: Costs, some: Pairs, card: Card, rounds: int = ROUNDS) -> Any:
+    """The logarithms of the corrections of pairs, each from trees that have not seen its product."""
+    _, asked = modelled(costs, some)
+    found = np.zeros(len(some))
+    for fold in range(FOLDS):
+        mine = some.product % FOLDS == fold
+        found[mine] = corrections(costs, some.where(~mine), card, rounds).logarithm(asked[mine])
+    return found
+
+
+def regrets(costs: Costs, some: Pairs, logarithm: Any = None) -> Any:
+    """By product: the time of the configuration that the model takes for the fastest of those measured, over the best one's. `logarithm`:
+    of the corrections of the model's first candidates."""
+    clocks = modelled(costs, some)[0]
+    if logarithm is not None:
+        order = np.lexsort((clocks, some.product))
+        place = np.empty(len(some), dtype=np.int64)
+        place[order] = np.arange(len(some)) - np.searchsorted(some.product[order], some.product[order])
+        clocks = np.where(place < CORRECTED, clocks * np.exp(logarithm), np.inf)
     order = np.lexsort((clocks, some.product))
     first = order[np.unique(some.product[order], return_index=True)[1]]
     return some.us[first] / some.best[first]
 
 
-def told(costs: Costs, some: Pairs) -> Iterator[str]:
-    """The regret in words, by how long the products take."""
-    found = regrets(costs, some)
-    best = some.best[np.unique(some.product, return_index=True)[1]]
-    for low, high in ((0.0, 8.0), (8.0, 20.0), (20.0, 60.0), (60.0, math.inf), (8.0, math.inf)):
-        here = found[(best >= low) & (best < high)]
-        if len(here):
-            where = f"{low:g} us and more" if math.isinf(high) else f"{low:g} to {high:g} us"
-            yield (f"{where}: {len(here)} products, geometric mean {math.exp(float(np.log(here).mean())):.3f}, "
-                   f"median {quantile(list(here), 0.5):.3f}, 95th percentile {quantile(list(here), 0.95):.3f}")
+def told(costs: Costs, some: Pairs, logarithm: Any = None) -> Iterator[str]:
+    """The regret in words, by how long the products take; that of few rows by itself."""
+    found = regrets(costs, some, logarithm)
+    first = np.unique(some.product, return_index=True)[1]
+    best, few = some.best[first], some.few[first]
+    for low, high in ((0.0, 8.0), (8.0, 20.0), (20.0, 60.0), (60.0, math.inf), (8.0, math.inf), (0.0, math.inf)):
+        where = f"{low:g} us and more" if math.isinf(high) else f"{low:g} to {high:g} us"
+        yield from _line(where, found[(best >= low) & (best < high) & ~few])
+    yield from _line("few rows", found[few])
+
+
+def _line(where: str, found: Any) -> Iterator[str]:
+    if len(found):
+        yield (f"{where}: {len(found)} products, geometric mean {math.exp(float(np.log(found).mean())):.3f}, "
+               f"median {quantile(list(found), 0.5):.3f}, 95th percentile {quantile(list(found), 0.95):.3f}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, and `run` for the command line."""
     parser.add_argument("data", nargs="+", type=Path, metavar="DATA", help="records of `sample`, of one card")
     parser.add_argument("--card", required=True, metavar="NAME", help="the card of the records, such as h100")
-    parser.add_argument("--turns", type=positive, default=12, help="turns through the constants (default 12)")
+    parser.add_argument("--turns", type=count, default=12, help="turns through the constants (default 12); 0 keeps them")
+    parser.add_argument("--rounds", type=count, default=ROUNDS, metavar="N", help=f"trees (default {ROUNDS}); 0: none, and none are kept")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to keep them (default: with the shipped ones)")
     parser.set_defaults(run=command)
 
@@ -197,18 +245,30 @@ def command(options: argparse.Namespace) -> int:
     if other:
         raise DataError(f"--card {options.card} is {card.name}, and a record is of {other[0]}")
     everything, names = pairs(records, card)
-    held = everything.product % 2 == 1
-    train, test = everything.where(~held), everything.where(held)
-    known = of_card(card) if fit_path(card.name).is_file() else Costs()
-    costs = fitted(train, card, start=replace(known, factors={}), turns=options.turns)
-    said = {"fitted": list(told(costs, train)), "held out": list(told(costs, test))}
-    for which, lines in said.items():
-        for line in lines:
-            print(f"{which}: {line}")
-    about = {"device": card.name, "pairs": len(everything), "products": len(names), "seeds": [record["seed"] for record in records],
-             "held_out": said["held out"][-1]}
-    write(options.output or fit_path(card.name), costs, about)
+    costs = of_card(card) if fit_path(card.name).is_file() else Costs()
+    path = options.output or fit_path(card.name)
+    about = {"device": card.name, "pairs": len(everything), "products": len(names), "seeds": [record["seed"] for record in records]}
+    if options.turns:
+        many = everything.where(~everything.few)
+        held = many.product % 2 == 1
+        train, test = many.where(~held), many.where(held)
+        costs = fitted(train, card, start=replace(costs, factors={}), turns=options.turns)
+        _say("fitted", told(costs, train))
+        write(path, costs, {**about, "held_out": _say("held out", told(costs, test))})
+    if options.rounds:
+        _say("without trees", told(costs, everything))
+        lines = _say("with trees, held out", told(costs, everything, unseen(costs, everything, card, options.rounds)))
+        trees = path.with_name(f"{path.stem}.trees.json")
+        write_trees(trees, corrections(costs, everything, card, options.rounds), {**about, "held_out": lines})
     return 0
 
 
-__all__ = ["DataError", "Pairs", "add_arguments", "command", "factors", "fitted", "loss", "pairs", "regrets", "told"]
+def _say(what: str, lines: Iterator[str]) -> list[str]:
+    said = list(lines)
+    for line in said:
+        print(f"{what}: {line}")
+    return said
+
+
+__all__ = ["DataError", "Pairs", "add_arguments", "command", "corrections", "factors", "fitted", "loss", "modelled", "pairs", "regrets",
+           "told", "unseen"]

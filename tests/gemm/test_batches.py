@@ -142,10 +142,10 @@ def test_samples_of_batches_have_configurations_of_their_own():
         for config in found:
             tiles = problem.count * -(-problem.m // config.tile.BM) * -(-problem.n // config.tile.BN)
             assert config.splits == 1 or tiles * config.splits <= sample.MOST_SPLIT_TILES
-    few, alone = (set(sample.generated(asked(16, 32, 256, batches=batches))) for batches in (500, None))
+    few, alone = set(sample.generated(asked(16, 32, 256, batches=500))), set(sample.generated(asked(65, 32, 256)))
     assert any(isinstance(config.schedule, Pingpong) and config.tile.BN == 16 for config in few)
     assert any(config.stages == 2 for config in few)
-    assert not any(isinstance(config.schedule, Pingpong) or config.tile.BN < 32 or config.stages < 8 for config in alone)
+    assert not any(config.tile.BN < 32 or config.stages == 2 for config in alone)
     assert {config.tile.BM for config in sample.generated(asked(180, 512, 512))} == {64, 128, 192, 256}
 
 

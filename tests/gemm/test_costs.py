@@ -16,9 +16,9 @@ from ptxkit.gemm.__main__ import main
 from ptxkit.gemm.collective.epilogue_ops import PLAIN_SUM
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Loads, Pingpong, Static, StreamK, Tile
-from ptxkit.gemm.heuristic import costs, rings, space
+from ptxkit.gemm.heuristic import corrections, costs, rings, space
 from ptxkit.gemm.heuristic.costs import Columns, Costs, Sizes, estimate
-from ptxkit.gemm.heuristic.dense import by_waves, clocks, heuristic, judged
+from ptxkit.gemm.heuristic.dense import CORRECTED_ROWS, by_waves, clocks, heuristic, judged
 from ptxkit.gemm.heuristic.space import Rows
 from ptxkit.gemm.heuristic.tuned import knobs
 from ptxkit.gemm.launch.dense import check_config
@@ -74,9 +74,77 @@ def test_few_rows_and_promoted_sums_are_chosen_for_by_waves():
     assert by_waves(asked(64, 4096, 4096))
     assert not by_waves(asked(65, 4096, 4096))
     assert by_waves(asked(4096, 4096, 4096, "e4m3", out="bf16", fast_accum=False))
-    chosen = judged(asked(4096, 4096, 4096), H200)
-    assert heuristic(asked(4096, 4096, 4096), H200) == chosen.best
-    assert clocks(asked(4096, 4096, 4096), chosen.best, H200) == pytest.approx(float(chosen.clocks.min()))
+    for card, m in itertools.product((H100, H200), (4096, 700)):
+        problem = asked(m, 4096, 4096)
+        chosen = judged(problem, card)
+        assert heuristic(problem, card) == chosen.best
+        assert clocks(problem, chosen.best, card) == pytest.approx(float(chosen.clocks.min()))
+
+
+def test_few_rows_are_chosen_for_by_costs_where_measurements_of_them_correct_it(monkeypatch):
+    trees = dataclasses.replace(ask("m", 20.0, (0.0, 0.0)), few=True)
+    monkeypatch.setattr(corrections, "of_card", lambda card: trees)
+    for rows in (1, CORRECTED_ROWS - 1):
+        assert by_waves(asked(rows, 4096, 4096))
+    for rows, layout in itertools.product((CORRECTED_ROWS, 40, 64), ("nt", "nn", "tn", "tt")):
+        problem = asked(rows - rows % 8 if layout[0] == "t" and rows > 9 else 16 if layout[0] == "t" else rows, 4096, 4096, layout=layout)
+        assert not by_waves(problem)
+        all_ = judged(problem)
+        check_config(all_.best, problem)
+        assert clocks(problem, all_.best) == pytest.approx(float(all_.clocks.min()))
+        assert any(config.swap_ab for _, config in all_.fastest_first())
+
+
+def ask(name: str, cut: float, leaves: tuple[float, float]) -> corrections.Trees:
+    """One tree of one question."""
+    return corrections.Trees(np.array([[corrections.NAMES.index(name)]]), np.array([[cut]]), np.array([leaves]))
+
+
+def test_what_trees_say_of_the_first_candidates_changes_their_order_alone(monkeypatch):
+    problem = asked(1000, 3000, 2048)
+    plain = judged(problem, H200)
+    first = plain.structures[int(np.argmin(plain.clocks))].tile
+    trees = ask("BN", first.BN - 1, (0.0, 0.5))
+    monkeypatch.setattr(corrections, "of_card", lambda card: trees)
+    changed = judged(problem, H200)
+    assert changed.best.tile.BN < first.BN
+    order = np.argsort(plain.clocks, kind="stable")[:corrections.CORRECTED]
+    assert np.delete(changed.clocks, order).min() >= changed.clocks[order].max()
+    kept = order[[plain.structures[place].tile.BN < first.BN for place in order]]
+    assert changed.clocks[kept] == pytest.approx(plain.clocks[kept])
+    assert changed.clocks.min() > plain.clocks.min()
+
+
+def test_trees_are_read_as_they_were_written(tmp_path):
+    source = np.random.default_rng(3)
+    shape = (7, 4)
+    trees = corrections.Trees(source.integers(0, len(corrections.NAMES), shape), source.uniform(0, 9, shape).round(2),
+                              source.normal(size=(7, 16)).round(3), True)
+    path = tmp_path / "card.trees.json"
+    corrections.write(path, trees, {"device": "one"})
+    again = corrections.read(path)
+    assert again.few
+    rows = source.uniform(0, 9, (50, len(corrections.NAMES)))
+    assert again.logarithm(rows) == pytest.approx(trees.logarithm(rows))
+    by_hand = [sum(leaves[sum((row[place] > cut) << (3 - level) for level, (place, cut) in enumerate(zip(places, cuts, strict=True)))]
+                   for places, cuts, leaves in zip(trees.places, trees.cuts, trees.leaves, strict=True)) for row in rows]
+    assert again.logarithm(rows) == pytest.approx(by_hand)
+    for text in ("", "{}", path.read_text().replace("BM", "no feature")):
+        path.write_text(text)
+        with pytest.raises(costs.CostsError, match="no trees"):
+            corrections.read(path)
+
+
+def test_trees_learn_what_the_model_does_not_know():
+    true = Costs()
+    kept = record(true, 4, count=16)
+    for row in kept["parts"][0]["rows"]:
+        for pair in row["us"]:
+            pair[1] *= 1.3 if kept["parts"][0]["configs"][pair[0]].get("tile", {}).get("BM", 128) == 128 else 1.0
+    some, _ = fit.pairs([kept], H200)
+    known = fit.unseen(true, some, H200, 60)
+    assert np.log(fit.regrets(true, some, known)).mean() < 0.5 * np.log(fit.regrets(true, some)).mean()
+    assert np.all(fit.regrets(true, some, np.zeros(len(some))) == fit.regrets(true, some))
 
 
 OPERANDS = [Operands(TYPES[a], TYPES[a], TYPES[out], TYPES[accumulator], *majors, batched)
@@ -125,10 +193,10 @@ def test_constants_are_kept_and_read_and_every_card_has_some(tmp_path):
     assert costs.of_card(dataclasses.replace(H100, name="another")) == costs.of_card(H100)
 
 
-def record(true: Costs, seed: int, wrong: float = 0.0) -> dict:
+def record(true: Costs, seed: int, wrong: float = 0.0, count: int = 40) -> dict:
     """What `sample` would keep on a card whose products take just what the model says."""
     source, rows, kept, places = random.Random(seed), [], [], {}
-    for problem in drawn(seed, 40, dtypes=["bf16"], layout="nt"):
+    for problem in drawn(seed, count, dtypes=["bf16"], layout="nt"):
         shape = described(problem)
         if by_waves(shape):
             continue
@@ -160,9 +228,10 @@ def test_a_fit_finds_what_made_the_times_and_its_regret_is_that_of_the_choice(tm
     assert fit.regrets(backwards, some).max() > 1.05                    # a bad choice is seen
     path = tmp_path / "data.json.gz"
     path.write_bytes(gzip.compress(json.dumps(record(true, 2)).encode()))
-    assert main(["fit", str(path), "--card", "h200", "--turns", "1", "--output", str(tmp_path / "card.json")]) == 0
-    assert "held out" in capsys.readouterr().out
+    assert main(["fit", str(path), "--card", "h200", "--turns", "1", "--rounds", "3", "--output", str(tmp_path / "card.json")]) == 0
+    assert "with trees, held out" in capsys.readouterr().out
     assert costs.read(tmp_path / "card.json").factors
+    assert len(corrections.read(tmp_path / "card.trees.json")) == 3
     assert main(["fit", str(path), "--card", "h100", "--output", str(tmp_path / "card.json")]) == 1
 
 
@@ -179,6 +248,8 @@ def test_explain_tells_the_choice_and_its_parts(capsys):
     times = [row["us"] for row in found["candidates"][:12]]
     assert times == sorted(times)
     assert main(["explain", "-m", "16", "-n", "4096", "-k", "7168", "--card", "h100"]) == 0
+    assert "the model of costs" in capsys.readouterr().out
+    assert main(["explain", "-m", "4", "-n", "4096", "-k", "7168", "--card", "h100"]) == 0
     assert "the model of waves" in capsys.readouterr().out
     with pytest.raises(SystemExit) as ended:
         main(["explain", "-m", "0", "-n", "1", "-k", "1"])
