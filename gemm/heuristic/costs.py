@@ -188,6 +188,11 @@ class Columns:
         return cls._of([(one, 0, False, 0) for one in found], card, costs)
 
     @classmethod
+    def of_rings(cls, found: Sequence[tuple[Structure, int]], card: Card, costs: Costs) -> Columns:
+        """Those of structures with rings of so many stages, which store by tensor copies."""
+        return cls._of([(one, stages, True, 0) for one, stages in found], card, costs)
+
+    @classmethod
     def _of(cls, seen: Sequence[tuple[DenseConfig | Structure, int, bool, int]], card: Card, costs: Costs) -> Columns:
         rows, resident = [], [max(1, card.resident(size)) for size in range(MAX_CLUSTER + 1)]
         for one, stages, staged, a_rows in seen:
