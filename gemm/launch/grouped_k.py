@@ -30,7 +30,7 @@ _launches: Newest[Any, tuple[Any, ArrayView]] = Newest()
 class Plan:
     """A configuration loaded on a device for arrays of these shapes: everything of a launch except the pointers."""
 
-    __slots__ = ("config", "grid", "launcher", "maps", "offsets", "ordinal", "problem", "traced", "workspace")
+    __slots__ = ("config", "grid", "launcher", "maps", "ordinal", "problem", "traced", "workspace")
 
     def __init__(self, problem: ProblemAlongK, ordinal: int, config: GroupedKConfig | None) -> None:
         card = card_of(ordinal)
@@ -40,9 +40,7 @@ class Plan:
         self.traced = made.traced
         self.launcher: Launcher = made.launcher(pdl=True)
         self.grid = problem.grid(self.config, min(card.sms, made.max_clusters() * self.config.cluster)), 1, 1
-        sources = problem.sources(self.config)
-        self.offsets = {name: offset for name, (_, offset) in sources.items()}
-        lines = {name: seen for name, (seen, _) in sources.items()} | {"d": problem.d_lines}
+        lines = problem.sources(self.config) | {"d": problem.d_lines}
         self.maps = Maps(made.traced.copies.records, lines, L2_FETCH)
         self.workspace = places(made.traced)["workspace"]
 
@@ -56,12 +54,8 @@ class Launch:
         def pointer(name: str) -> int:
             return getattr(arrays, name).pointer if name != "workspace" else 0
 
-        for name, offset in plan.offsets.items():
-            if offset > pointer(name):
-                raise LaunchError(f"the rows of {name} are {offset // plan.config.tile.BK:,} bytes apart, and the address "
-                                  f"{plan.config.tile.BK} rows before {name} is negative: pass a copy without gaps")
         self.plan = plan
-        self.maps = plan.maps.at(arrays.a.pointer - plan.offsets["a"], arrays.b.pointer - plan.offsets["b"], arrays.out.pointer)
+        self.maps = plan.maps.at(arrays.a.pointer, arrays.b.pointer, arrays.out.pointer)
         self.passed = scalars(plan.traced, plan.problem.arguments(plan.config, pointer))
         self.placed: tuple[int, tuple[Any, ...]] = (-1, ())
 

@@ -54,8 +54,7 @@ def simulate(a: Array, b: Array, lengths: Array, out: Array, *, accumulate: bool
     given: dict[str, Any] = {"lengths": lengths.view(np.uint32), "workspace": np.zeros(COUNTERS_WORDS, np.uint32)}
     traced = group_gemm_k.trace(**config.parameters)
     records, sources = traced.copies.records, problem.sources(config)
-    named: dict[str, Any] = {name: map_of(array, records[name], sources[name][0], -sources[name][1])
-                             for name, array in (("a", a), ("b", b))}
+    named: dict[str, Any] = {name: map_of(array, records[name], sources[name]) for name, array in (("a", a), ("b", b))}
     named |= {"d": map_of(out, records["d"], problem.d_lines), **problem.arguments(config, given.__getitem__)}
     return run(traced, grid=problem.grid(config, card.sms), args=values(traced.signature, (), named), max_steps=UNLIMITED,
                schedule=schedule, seed=seed, check=check)

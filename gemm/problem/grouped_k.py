@@ -94,15 +94,12 @@ class ProblemAlongK:
                               f"{UNIT} bytes, {UNIT // size} elements, and do not overlap; pad them")
         return Lines((columns, rows), (row,))
 
-    def sources(self, config: GroupedKConfig) -> dict[str, tuple[Lines, int]]:
-        """A and B as the kernel's tensor maps describe them, and how many bytes before the matrix each begins; see `DepthProducer`.
-
-        Those bytes need not be memory: no copy has coordinates there, and a map only says an address and extents.
-        """
+    def sources(self, config: GroupedKConfig) -> dict[str, Lines]:
+        """A and B as the kernel's tensor maps describe them; see `DepthProducer`. Past the last row no copy has coordinates."""
         found = {}
         for name, lines in (("a", self.a_lines), ("b", self.b_lines)):
             (columns, rows), (row,) = lines.dims, lines.strides
-            found[name] = Lines((columns, config.tile.BK, rows + 1), (row, row)), config.tile.BK * row
+            found[name] = Lines((columns, config.tile.BK, rows), (row, row))
         return found
 
     def tiles(self, config: GroupedKConfig) -> tuple[int, int]:
