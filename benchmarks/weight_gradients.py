@@ -31,7 +31,9 @@ from ptxkit.measure.timer import TorchTimer
 from ptxkit.runtime import driver
 from ptxkit.runtime.launch import view
 
-SHAPES = tuple((8, length, m, n) for length in (4096, 8192) for m, n in ((4096, 7168), (7168, 2048), (4096, 2048)))
+LEAST_LONG = 4096               # rows of a group: long ones
+LONG = tuple((8, length, m, n) for length in (LEAST_LONG, 8192) for m, n in ((4096, 7168), (7168, 2048), (4096, 2048)))
+SHORT = ((8, 1024, 28672, 4096), (16, 1024, 3072, 4096), (32, 512, 5760, 2880), (64, 256, 4096, 2048), (128, 64, 1536, 2048))
 WISHES = {"even": 1.05, "skewed": 1.10}
 FAR = 0.01                      # of the norm, between two bf16 results
 
@@ -87,10 +89,23 @@ def row(torch: Any, timer: Any, shape: tuple[int, int, int, int], kind: str, opt
             "torch_tflops": 2e-6 * total * m * n / us["torch"], "ratio": statistics.median(ratios)}
 
 
+def summed(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Means of the ratios, apart for long groups, which have a wish, and for short ones."""
+    found: dict[str, Any] = {}
+    for kind, wish in WISHES.items():
+        for name in ("long", "short"):
+            some = [row["ratio"] for row in rows if row["lengths"] == kind and "ratio" in row
+                    and (row["mean"] >= LEAST_LONG) == (name == "long")]
+            if some:
+                found[f"{name} {kind}"] = {"mean": statistics.geometric_mean(some), "least": min(some)}
+                found[f"{name} {kind}"] |= {"wish": wish} if name == "long" else {}
+    return found
+
+
 def main(arguments: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python benchmarks/weight_gradients.py", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--shapes", type=lambda text: [tuple(map(int, word.split("x"))) for word in text.split(",")], default=SHAPES,
+    parser.add_argument("--shapes", type=lambda text: [tuple(map(int, word.split("x"))) for word in text.split(",")], default=LONG + SHORT,
                         help="groups x mean length x M x N, with commas between shapes")
     parser.add_argument("--lengths", type=lambda text: text.split(","), default=tuple(WISHES), help=f"of {', '.join(WISHES)}")
     parser.add_argument("--accumulate", action="store_true", help="f32 sums that products are added to")
@@ -112,8 +127,7 @@ def main(arguments: Sequence[str]) -> int:
                   f"{name}: {last['tflops']:.0f} TFLOP/s, torch {last['torch_tflops']:.0f}, {last['ratio']:.3f} times ({last['config']})",
                   flush=True)
             torch.cuda.empty_cache()
-    ratios = {kind: [row["ratio"] for row in rows if row["lengths"] == kind and "ratio" in row] for kind in options.lengths}
-    summary = {kind: {"mean": statistics.geometric_mean(some), "wish": WISHES[kind]} for kind, some in ratios.items() if some}
+    summary = summed(rows)
     results = {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows,
                "summary": summary}
     if options.json:
