@@ -21,6 +21,7 @@ EARLIER = "2026-11-25-h200-h100-random"
 SUSTAINED, FP8, ROWS, GROUPED = ("2026-11-21-h200-sustained", "2026-11-22-h200-fp8", "2026-11-26-h100-fp8-rows", "2026-11-24-h200-grouped")
 ATTENTION, ATTENTION_LADDER = "2026-11-26-h100-attention", "2026-11-26-h100-attention-ladder"
 TUNER, MARKS, STATIC, SIMULATOR = "2026-11-25-h100-tuner", "2026-11-25-h100-marks", "static", "2026-11-25-simulator"
+WEIGHTS = "2026-11-26-h100-weight-gradients"
 GALLERY = "2026-11-26-h100-gallery"
 MOE = "2026-11-26-h100-moe"
 PLOT = ROOT / "docs" / "random.svg"
@@ -229,6 +230,29 @@ def grouped_torch(which: str) -> Figure:
     return lambda: f"{record(GROUPED)['summary']['bf16']['of torch._grouped_mm'][which]:.2f}"
 
 
+def weights_ratio(row: Any) -> float:
+    """torch's time over that of the configuration that is chosen, a weight gradient."""
+    return float(row["ratio"][row["choice"]])
+
+
+def weights_table() -> str:
+    """Each weight gradient: what it reaches, and over torch's."""
+    found = header("groups x mean length x M x N | lengths | tile, cluster | TFLOP/s | times as fast as torch")
+    for row in record(WEIGHTS)["rows"]:
+        shape, choice = [row[name] for name in ("groups", "mean", "m", "n")], row["choice"]
+        found.append(f"| {' x '.join(map(str, shape))} | {row['lengths']} | {', '.join(choice.split()[:2])} | "
+                     f"{2e-6 * math.prod(shape) / row['us'][choice]:.0f} | {weights_ratio(row):.2f} |")
+    return block(found)
+
+
+def weights(lengths: str) -> Figure:
+    """The mean over long groups."""
+    def of() -> str:
+        rows = [row for row in record(WEIGHTS)["rows"] if row["lengths"] == lengths and row["mean"] >= 4096]
+        return f"{geometric_mean(map(weights_ratio, rows)):.2f}"
+    return of
+
+
 def grouped_case(case: str) -> Figure:
     """The same of one case."""
     def of() -> str:
@@ -381,6 +405,8 @@ FIGURES: dict[str, Figure] = {
     "fp8-rows.worst": rows_worst,
     "quantise.table": quantise_table,
     "gallery.table": gallery_table,
+    "weights.table": weights_table,
+    **{f"weights.{lengths}": weights(lengths) for lengths in ("even", "skewed")},
     "grouped.mean": grouped_mean(),
     "grouped.without-fp8": grouped_mean(without="fp8"),
     **{f"grouped.{kind}.{name}": grouped_mean(kind, skewed=skewed) for kind in ("bf16", "fp8", "fp8-block")

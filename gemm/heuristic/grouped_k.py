@@ -60,8 +60,9 @@ def _columns(configs: tuple[GroupedKConfig, ...], card: Card) -> Columns:
 
 def _clocks(problem: ProblemAlongK, configs: Sequence[GroupedKConfig], card: Card) -> Any:
     size, out = problem.source.bits / 8, problem.out.bits / 8
-    asked = Sizes(problem.m, problem.n, max(1.0, problem.mean), problem.groups, size, out, *(lines.strides[0] if lines.strides else size
-                  for lines in (problem.a_lines, problem.b_lines)), out if problem.accumulate else 0.0)
+    a_pitch, b_pitch = (lines.strides[0] if lines.strides else size for lines in (problem.a_lines, problem.b_lines))
+    asked = Sizes(problem.m, problem.n, max(1.0, problem.mean), problem.groups, size, out, a_pitch, b_pitch,
+                  out if problem.accumulate else 0.0)
     return estimate(of_card(card), asked, _columns(tuple(configs), card)).total
 
 
