@@ -204,6 +204,9 @@ class Box:
         m = self.map
         source, target, whole = self._clip()
         view = self._part(memory, op, source)
+        if not view.size and memory.allocation(m.address - GLOBAL, m.address - GLOBAL + m.size) is None:
+            raise Fault("out-of-bounds", f"all of a box of `{op.opcode}` is out of bounds, and no buffer lies at {m.address:#x}, where the "
+                        "tensor map's array begins: a GPU looks there for such a box", "", op)
         if whole:
             found = np.ascontiguousarray(view)
             if found.base is not None:
