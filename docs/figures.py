@@ -352,7 +352,8 @@ def gallery_table() -> str:
     for kernel, rows in kernels.items():
         rate = f"{span(rows, 'tflops', '.1f')} TFLOP/s" if "tflops" in rows[0] else f"{span(rows, 'gbs', '.0f')} GB/s"
         ratios_of = " | ".join(span(rows, f"of_{which}") for which in ("copy", "read", "library"))
-        lines.append(f"| `{kernel}` | {len(rows)} | {rate} | {ratios_of} | {next((row['library'] for row in rows if 'library' in row), '')} |")
+        library = next((row["library"] for row in rows if "library" in row), "")
+        lines.append(f"| `{kernel}` | {len(rows)} | {rate} | {ratios_of} | {library} |")
     return block(lines)
 
 
