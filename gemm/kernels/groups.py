@@ -138,7 +138,7 @@ class GroupWork:
 
     With a plan, some or all groups belong to another kernel with another tile. Kernel 2 waits only before it exits: its inputs are
     already visible, and the kernels write disjoint rows. Its CTAs therefore start as CTAs of kernel 1 run out of work. Waiting for
-    kernel 2 is waiting for both.
+    kernel 2 is waiting for both. It lets nothing begin before it has ended (see `combine`).
     """
 
     def __init__(self, config: GroupedConfig, groups: Groups, workspace: Ptr[u32], readers: int) -> None:
@@ -179,8 +179,6 @@ class GroupWork:
         if self.table is not None:
             with if_((thread >> 5) == TABLE_WARP):
                 self._make_table(self.table, thread & 31)
-        if self.is_second:
-            griddepcontrol.launch_dependents()
         if config.cluster > 1:
             cluster_start(own=True)
         else:
