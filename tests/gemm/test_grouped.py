@@ -244,7 +244,7 @@ def test_groups_are_shared_where_that_takes_less_time():
 
 
 def test_only_the_second_kernel_waits_for_the_one_before_at_its_end():
-    """The first has waited before it reads, and then lets the second begin, which waits where it ends in both ways, and lets nothing begin."""
+    """The first waits before it reads and then lets the second begin, which waits where it ends in both ways, and lets nothing begin."""
     config = made({"tile": Tile(128, 256), "scheduler": DynamicGroups()}, max_groups=32)
     config = config.or_(config.cost(1), config, config.cost(1), 0)
     for kernel in config.kernels:
