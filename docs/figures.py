@@ -19,7 +19,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 RANDOM, BURST, BURST_F16 = "2026-11-26-h100-random", "2026-11-23-h200-burst", "2026-11-22-h200-burst-f16"
 EARLIER = "2026-11-25-h200-h100-random"
 SUSTAINED, FP8, ROWS, GROUPED = ("2026-11-21-h200-sustained", "2026-11-22-h200-fp8", "2026-11-26-h100-fp8-rows", "2026-11-24-h200-grouped")
-ATTENTION, ATTENTION_LADDER = "2026-11-26-h100-attention", "2026-11-26-h100-attention-ladder"
+ATTENTION, ATTENTION_LADDER, DECODE = "2026-11-26-h100-attention", "2026-11-26-h100-attention-ladder", "2026-11-26-h100-decode"
 TUNER, MARKS, STATIC, SIMULATOR = "2026-11-25-h100-tuner", "2026-11-25-h100-marks", "static", "2026-11-25-simulator"
 WEIGHTS = "2026-11-26-h100-weight-gradients"
 GALLERY = "2026-11-26-h100-gallery"
@@ -336,6 +336,16 @@ def attention_ladder_table() -> str:
     return block(lines)
 
 
+def decode_table() -> str:
+    """Each shape beside a streaming read of the same bytes."""
+    lines = header("sequences | keys | page | us | read, us | GB/s | of the read")
+    for row in sorted(record(DECODE)["rows"], key=lambda row: (row["batches"], row["length"], row["page"])):
+        ours, read = row["us"]["ours"], row["us"]["read"]
+        lines.append(f"| {row['batches']} | {row['length']} | {row['page']} | {ours:.1f} | {read:.1f} | {1e-3 * row['bytes'] / ours:.0f} | "
+                     f"{row['of_read']:.3f} |")
+    return block(lines)
+
+
 # --------------------------------------------------------------------------------------------------- the gallery
 
 
@@ -434,6 +444,7 @@ FIGURES: dict[str, Figure] = {
     **{f"attention.{against}.{name}": attention_summed(against, which) for against in ("cudnn", "flash")
        for name, which in (("mean", "geometric_mean"), ("least", "least"))},
     "attention.ladder.table": attention_ladder_table,
+    "attention.decode.table": decode_table,
     "moe.table": moe_table,
     "moe.rows": lambda: str(len(record(MOE)["rows"])),
     "moe.mean": moe("over_products", geometric_mean),
