@@ -18,7 +18,7 @@ from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Loads, Pingpong, Static, StreamK, Tile
 from ptxkit.gemm.heuristic import corrections, costs, rings, space
 from ptxkit.gemm.heuristic.costs import Columns, Costs, Sizes, estimate
-from ptxkit.gemm.heuristic.dense import CORRECTED_ROWS, by_waves, clocks, heuristic, judged
+from ptxkit.gemm.heuristic.dense import CORRECTED_ROWS, SHALLOW, by_waves, clocks, heuristic, judged
 from ptxkit.gemm.heuristic.space import Rows
 from ptxkit.gemm.heuristic.tuned import knobs
 from ptxkit.gemm.launch.dense import check_config
@@ -79,6 +79,14 @@ def test_few_rows_and_promoted_sums_are_chosen_for_by_waves():
         chosen = judged(problem, card)
         assert heuristic(problem, card) == chosen.best
         assert clocks(problem, chosen.best, card) == pytest.approx(float(chosen.clocks.min()))
+
+
+@pytest.mark.parametrize("card", [H100, H200], ids=lambda card: card.name)
+def test_stream_k_is_not_for_few_stages(card):
+    for problem in (asked(1120, 15720, 160, batches=17), asked(5096, 14080, 64 * SHALLOW), asked(3000, 3000, 64 * SHALLOW - 8)):
+        assert not any(isinstance(config.scheduler, StreamK) for _, config in judged(problem, card).fastest_first())
+    deeper = judged(asked(3000, 3000, 64 * SHALLOW + 8), card)
+    assert any(isinstance(config.scheduler, StreamK) for _, config in deeper.fastest_first())
 
 
 def test_few_rows_are_chosen_for_by_costs_where_measurements_of_them_correct_it(monkeypatch):
