@@ -1,5 +1,5 @@
 """What the caller's code says: which names a `with` binds, whether a name is loaded before it is stored again, how a body is left, whether
-a call is a statement of its own.
+a call or an operator is a statement of its own.
 
 The trace sees values and no names. These questions are asked where two names of one value, or a value and its copy, must be told apart, and
 where Python leaves a body that runs on the GPU.
@@ -22,6 +22,7 @@ _PREPARES, _FORWARD, _BACKWARD, _RETURNS, _SAME, _UNCONDITIONAL = (
         ("LOAD_CONST", "SWAP", "PRECALL", "NOP", "NOT_TAKEN"), ("JUMP_FORWARD",), ("JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
         ("RETURN_VALUE", "RETURN_CONST"), ("CALL", "POP_TOP"), LEAVES))
 _DROP = dis.opmap["POP_TOP"]
+_OPERATORS = {code for word, code in dis.opmap.items() if word in ("BINARY_OP", "COMPARE_OP") or word.startswith("UNARY_")}
 _left: dict[tuple[int, int], tuple[CodeType, bool]] = {}
 
 
@@ -95,6 +96,11 @@ def drops(frame: FrameType) -> bool:
     while not text[i]:
         i += 2                                       # caches
     return text[i] == _DROP
+
+
+def drops_operator(frame: FrameType) -> bool:
+    """Whether the frame is at an operator that is a statement of its own. At a call, such as of `map`, C code may keep the value."""
+    return frame.f_code.co_code[frame.f_lasti] in _OPERATORS and drops(frame)
 
 
 def left_early(code: CodeType, begin: int, at: int) -> bool:
@@ -179,4 +185,4 @@ def _decoded(text: bytes, i: int) -> tuple[int, int, int]:
     return opcode, argument, i
 
 
-__all__ = ["drops", "left_early", "loaded", "local", "targets"]
+__all__ = ["drops", "drops_operator", "left_early", "loaded", "local", "targets"]

@@ -1,4 +1,4 @@
-"""Results that are lost: `add.u32(n, 1)`, a statement of its own without a destination, makes a register that nothing reads."""
+"""Results that are lost: `add.u32(n, 1)` or `n + 1`, a statement of its own, makes a register that nothing reads."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from .traced import Traced
 
 RULES = {
-    "result-dropped": "an instruction without a destination whose result nothing takes: the line changes nothing",
+    "result-dropped": "an instruction without a destination, or an operator, whose result nothing takes: the line changes nothing",
     "result-guarded": "a guarded instruction without a destination whose result is stored everywhere",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a call without a destination. `usage` names the operands of the instruction, the destination first."""
+    """The result of a call without a destination, or of an operator. `usage` names the operands of the instruction, the destination first;
+    it is empty for an operator."""
 
     function: str
     result: tree.Operand
@@ -40,6 +41,11 @@ class Result:
 
     def finding(self, ptx_line: int | None = None, ptx_column: int = 0) -> Finding:
         """What is said of it where nothing takes it."""
+        if not self.usage:
+            return Finding(
+                "result-dropped", f"an operator makes a new register by `{self.opcode}`, and nothing takes it: the line changes nothing",
+                "give the result a name; an instruction with its destination first, as `add.u32(n, n, 1)`, writes in place",
+                self.position, "advice", "review", ptx_line, ptx_column)
         return Finding(
             "result-dropped", f"`{self.opcode}` is called without a destination, and nothing takes its result: the line changes nothing",
             f"give the destination first, `{self.opcode}{self.usage}`, to write a register in place; else give the result a name",

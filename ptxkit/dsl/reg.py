@@ -8,6 +8,7 @@ operator writes in place: write `add.u32(k, k, 1)`, as in PTX.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeAlias, TypeVar, overload
@@ -16,8 +17,11 @@ from ..errors import TraceError
 from ..grammar import tree
 from ..types import Scalar, b32, b64, integer, integer16, integer32, integer64, pred, s16, s32, s64, u16, u32, u64
 from .ambient import current
+from .bytecode import drops_operator
+from .dropped import Result
 from .refused import NoItems, NoQuotient, NotRead, integers_only
 from .signs import check_signs
+from .source import user_position
 
 if TYPE_CHECKING:
     from .trace import Builder
@@ -218,6 +222,16 @@ def _read(value: Scalars[S]) -> Reg[S]:
     return value.read() if isinstance(value, Special) else value
 
 
+def _emit(builder: Builder, opcode: str, result: Reg[Any], *operands: tree.Operand) -> None:
+    """An operator's instruction. Where the operator is a statement of its own, its result is noted as dropped."""
+    builder.emit(opcode, (result.operand(), *operands))
+    frame = sys._getframe(2)
+    while frame.f_globals is globals() and frame.f_back is not None:
+        frame = frame.f_back
+    if drops_operator(frame):
+        builder.dropped.append(Result(builder.name, result.operand(), opcode, "", user_position()))
+
+
 def _arithmetic(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]:
     reg = _read(left)
     if operator.mnemonic in ("div", "rem") and type(other) is int:
@@ -231,7 +245,7 @@ def _arithmetic(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]
     value = _side(reg, other, operator.mnemonic)
     result = builder.register(reg.type)
     operands = (value, reg.operand()) if operator.swap else (reg.operand(), value)
-    builder.emit(f"{operator.mnemonic}.{kind}", (result.operand(), *operands))
+    _emit(builder, f"{operator.mnemonic}.{kind}", result, *operands)
     if builder.remote:
         builder.moved(operator.mnemonic, result.name, operands)
     return result
@@ -254,7 +268,7 @@ def _bits(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]:
         reg._integer(operator.mnemonic)
     builder, value = reg._here(), _side(reg, other, operator.mnemonic)
     result = builder.register(reg.type)
-    builder.emit(f"{operator.mnemonic}.{width}", (result.operand(), reg.operand(), value))
+    _emit(builder, f"{operator.mnemonic}.{width}", result, reg.operand(), value)
     if builder.remote:
         builder.moved(operator.mnemonic, result.name, (reg.operand(), value))
     return result
@@ -265,7 +279,7 @@ def _shift(mnemonic: str, left: Scalars[K], amount: Index) -> Reg[K]:
     kind, builder = reg._integer(mnemonic), reg._here()
     value = _amount(reg, amount)
     result = builder.register(reg.type)
-    builder.emit(f"{mnemonic}.{kind if mnemonic == 'shr' else f'b{kind[1:]}'}", (result.operand(), reg.operand(), value))
+    _emit(builder, f"{mnemonic}.{kind if mnemonic == 'shr' else f'b{kind[1:]}'}", result, reg.operand(), value)
     return result
 
 
@@ -273,7 +287,7 @@ def _unary(mnemonic: str, letter: str, value: Scalars[K]) -> Reg[K]:
     reg = _read(value)
     kind, builder = reg._integer(mnemonic), reg._here()
     result = builder.register(reg.type)
-    builder.emit(f"{mnemonic}.{letter}{kind[1:]}", (result.operand(), reg.operand()))
+    _emit(builder, f"{mnemonic}.{letter}{kind[1:]}", result, reg.operand())
     return result
 
 
@@ -286,7 +300,7 @@ def _compare(relation: str, left: Scalars[Any], other: Any) -> Reg[pred]:
     check_signs(reg, other, relation)
     builder, value = reg._here(), _side(reg, other, "setp")
     result = builder.register(pred)
-    builder.emit(f"setp.{relation}.{kind}", (result.operand(), reg.operand(), value))
+    _emit(builder, f"setp.{relation}.{kind}", result, reg.operand(), value)
     return result
 
 
@@ -355,7 +369,7 @@ class Negated(Value):
     def _combine(self, mnemonic: str, other: Any) -> Reg[pred]:
         builder, value = self.reg._here(), _side(self.reg, other, mnemonic)
         result = builder.register(pred)
-        builder.emit(f"{mnemonic}.pred", (result.operand(), self.operand(), value))
+        _emit(builder, f"{mnemonic}.pred", result, self.operand(), value)
         return result
 
     def __bool__(self) -> NoReturn:

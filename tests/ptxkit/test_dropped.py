@@ -4,6 +4,7 @@ lines; what has an effect or a taker stays silent."""
 from __future__ import annotations
 
 import logging
+import operator
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -208,6 +209,44 @@ def test_a_guarded_result_that_is_stored_everywhere_and_its_twin(name: str) -> N
     assert (found.position.file, found.position.line) == (wrong.__code__.co_filename, line_of(wrong))
     assert (found.kind, found.severity) == ("advice", "review")
     assert [f for f in kernel(block=128)(right).check() if f.rule == "result-guarded"] == []
+
+
+def _operators(n: Numbers, m: Numbers) -> None:
+    n + 1
+    1 - n
+    n // 4
+    n % 3
+    n << m
+    n ^ m
+    ~n  # noqa: B018
+    -n  # noqa: B018
+    laneid + n
+    n == m  # noqa: B015
+    n > 5  # noqa: B015
+    (n < m) & (n > 3)
+    ~(n < m) | (n > 3)
+
+
+def test_an_operator_as_a_statement_of_its_own() -> None:
+    found = [f for f in kernel(block=128)(_operators).check() if f.rule == "result-dropped"]
+    first = _operators.__code__.co_firstlineno
+    assert [f.position.line - first for f in found if f.position is not None] == list(range(1, 14))
+    assert {(f.kind, f.severity) for f in found} == {("advice", "review")}
+    assert "`add.u32`" in found[0].message
+
+
+def test_operators_whose_value_something_takes() -> None:
+    def taken(n: Numbers) -> None:
+        _ = n + 1
+        (more := n + 2)
+        [n + i for i in (1, 2)]
+        kept: list[Any] = []
+        kept.append(n * 2)
+        kept.extend(map(operator.add, [n, more], [1, 2]))
+        (lambda: n == 3)()
+        f"{n + 1}"
+
+    assert trace(taken).dropped == ()
 
 
 def test_what_has_an_effect_besides_its_result_is_silent() -> None:
