@@ -42,30 +42,38 @@ def heuristic(problem: Problem) -> ForwardConfig:
 def order(problem: Problem, config: ForwardConfig, sms: int, l2_bytes: int) -> tuple[int, bool]:
     """The heads of queries that are worked on together, and whether every other round of tiles is dealt backwards.
 
-    Without a causal mask all tiles are equal, and one head at a time is best for the L2. Packed sequences have an order of their own. Else:
-    the fewest heads with which CTAs are busy for nearly equal times, of those whose keys and values fit into the L2 together. A few always
-    may: CTAs share what they read, because tiles begin at key 0 at about the same time.
+    Without a causal mask or with few keys all tiles are equal, and one head at a time is best for the L2. Packed sequences have an order of
+    their own. Else: the fewest heads with which CTAs are busy for nearly equal times, of those whose keys and values fit into the L2
+    together. A few always may: CTAs share what they read, because tiles begin at key 0 at about the same time.
     """
     if not problem.causal or problem.packed or not problem.keys:
         return 1, False
     head_bytes = 2 * problem.keys * problem.head * TYPES[problem.type].bits // 8
     ends = np.minimum(problem.keys, np.arange(-(-problem.queries // config.BM), 0, -1) * config.BM)
     costs = -(-ends // config.BN) * config.BN + TILE_KEYS
+    if costs[0] == costs[-1]:
+        return 1, False
     heads = min(problem.heads * problem.batches, -(-ROUNDS * sms // len(costs)))
     most = min(heads, problem.group * max(int(L2_SHARE * l2_bytes) // head_bytes, sms // SHARERS, 1))
-    times = {(count, turning): _longest(costs, heads, count, turning, sms) for count in range(1, most + 1) for turning in (False, True)}
+    times = {(count, turning): time for count in range(1, most + 1)
+             for turning, time in zip((False, True), _longest(_ordered(costs, heads, count), sms), strict=True)}
     return next(choice for choice, time in times.items() if time <= NEARLY * min(times.values()))
 
 
-def _longest(costs: np.ndarray[Any, Any], heads: int, section: int, turning: bool, sms: int) -> int:
-    """The cost of the CTA that gets the most: tiles in the order of `TileScheduler`, dealt as it deals them."""
-    sections = [np.repeat(costs, min(section, heads - first)) for first in range(0, heads, section)]
-    lengths = np.concatenate([one[::1 if after % 2 else -1] for after, one in zip(range(len(sections), 0, -1), sections, strict=True)])
-    dealt = np.zeros((-(-len(lengths) // sms), sms), np.int64)
-    dealt.flat[:len(lengths)] = lengths
-    if turning:
-        dealt[1::2] = dealt[1::2, ::-1]
-    return int(dealt.sum(0).max())
+def _ordered(costs: np.ndarray[Any, Any], heads: int, section: int) -> np.ndarray[Any, Any]:
+    """The costs of all tiles in the order of `TileScheduler`."""
+    whole, rest = divmod(heads, section)
+    falls = np.repeat(costs, section)
+    first = falls if (whole + bool(rest)) % 2 else falls[::-1]
+    return np.concatenate([np.resize(np.concatenate([first, first[::-1]]), whole * len(falls)), np.repeat(costs, rest)])
+
+
+def _longest(costs: np.ndarray[Any, Any], sms: int) -> tuple[int, int]:
+    """The cost of the CTA that gets the most of these tiles: where all rounds are dealt forwards, and where every other one is not."""
+    dealt = np.zeros((-(-len(costs) // sms), sms), np.int64)
+    dealt.reshape(-1)[:len(costs)] = costs
+    even, odd = dealt[::2].sum(0), dealt[1::2].sum(0)
+    return int((even + odd).max()), int((even + odd[::-1]).max())
 
 
 def splits(problem: DecodeProblem, sms: int) -> int:

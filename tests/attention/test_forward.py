@@ -11,6 +11,7 @@ import pytest
 
 import ptxkit
 from ptxkit import attention
+from ptxkit.attention import heuristic as choice
 from ptxkit.attention.collective.softmax import LazySoftmax
 from ptxkit.attention.config.forward import HEADS, ForwardConfig
 from ptxkit.attention.heuristic import heuristic, order
@@ -133,6 +134,26 @@ def test_causal_tiles_are_dealt_evenly(head: int) -> None:
             assert busiest(problem, config, sms, *order(problem, config, sms, 50 << 20)) < 1.1, (shape, sms)
         if rows == 16384:
             assert busiest(problem, config, 132, 1, True) > 1.05
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("heads", "rows"), [(21, 300), (18, 1000), (5, 700)])
+def test_the_order_is_the_best_of_all_as_they_are_dealt(heads: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem("bf16", 1, heads, 1, rows, rows, 128, True, 1.0, False, 0, ())
+    config = heuristic(problem)
+    monkeypatch.setattr(choice, "TILE_KEYS", 0)
+    monkeypatch.setattr(choice, "NEARLY", 1.0)
+    found = order.__wrapped__(problem, config, 5, 50 << 20)
+    times = {(count, turning): busiest(problem, config, 5, count, turning) for count in range(1, heads + 1) for turning in (False, True)}
+    assert times[found] == min(times.values())
+
+
+@pytest.mark.pure
+def test_of_equal_causal_tiles_no_order_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short sequences of a large batch have thousands of orders."""
+    monkeypatch.setattr(choice, "_longest", None)
+    problem = Problem("bf16", 4096, 16, 1, 100, 100, 128, True, 1.0, False, 0, ())
+    assert order(problem, heuristic(problem), 132, 50 << 20) == (1, False)
 
 
 @pytest.mark.pure
