@@ -38,7 +38,7 @@ SHALLOW = 5
 """Stages of K up to which stream-K makes no sense. Of 316 products of a sample of H100s with no more, the best configuration without it was
 the faster one in all (least 1.006, in the geometric mean 1.34)."""
 CORRECTED_ROWS = 9
-"""Rows that `sample` has at least, up to a multiple of 8."""
+"""Rows from which few rows were measured: `sample` has 16 at least, whose kernels are those of 9 to 16."""
 MOST_ROWS = 256
 """Rows of the tallest tile."""
 
@@ -104,15 +104,15 @@ MOST_ALIGNED = 400
 
 
 def by_waves(problem: Problem, card: Card = H200) -> bool:
-    """Whether the model of `waves` chooses: promoted sums, and few rows of a single product where measurements do not correct the other
-    model, which have no fewer than `CORRECTED_ROWS`, or K must not be split. The tiles of a batch of few rows are many."""
-    if not few_rows(problem):
+    """Whether the model of `waves` chooses: for promoted sums, and for few rows of a single product that nothing measured corrects the other
+    model for: batch-invariant ones, those below `CORRECTED_ROWS`, and all on a card without trees of few rows."""
+    if problem.promote or not few_rows(problem):
         return problem.promote
-    return problem.promote or problem.invariant or problem.m < CORRECTED_ROWS or not corrections.of_card(card).few
+    return problem.invariant or problem.m < CORRECTED_ROWS or not corrections.of_card(card).few
 
 
 def few_rows(problem: Problem) -> bool:
-    """Whether it is a single product of few rows."""
+    """Whether it is a single product of few rows. The tiles of a batch of few rows are many."""
     return problem.m <= ONE_BLOCK and problem.batches is None
 
 

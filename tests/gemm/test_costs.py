@@ -94,6 +94,8 @@ def test_few_rows_are_chosen_for_by_costs_where_measurements_of_them_correct_it(
     monkeypatch.setattr(corrections, "of_card", lambda card: trees)
     for rows in (1, CORRECTED_ROWS - 1):
         assert by_waves(asked(rows, 4096, 4096))
+        assert not by_waves(asked(rows, 4096, 4096, batches=8))
+    assert by_waves(asked(40, 4096, 4096, batch_invariant=True))
     for rows, layout in itertools.product((CORRECTED_ROWS, 40, 64), ("nt", "nn", "tn", "tt")):
         problem = asked(rows - rows % 8 if layout[0] == "t" and rows > 9 else 16 if layout[0] == "t" else rows, 4096, 4096, layout=layout)
         assert not by_waves(problem)
