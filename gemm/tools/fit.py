@@ -232,7 +232,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", nargs="+", type=Path, metavar="DATA", help="records of `sample`, of one card")
     parser.add_argument("--card", required=True, metavar="NAME", help="the card of the records, such as h100")
     parser.add_argument("--turns", type=count, default=12, help="turns through the constants (default 12); 0 keeps them")
-    parser.add_argument("--rounds", type=count, default=ROUNDS, metavar="N", help=f"trees (default {ROUNDS}); 0: none, and none are kept")
+    parser.add_argument("--rounds", type=count, default=ROUNDS, metavar="N", help=f"trees (default {ROUNDS}); 0: none, and those of before go")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to keep them (default: with the shipped ones)")
     parser.set_defaults(run=command)
 
@@ -255,11 +255,13 @@ def command(options: argparse.Namespace) -> int:
         costs = fitted(train, card, start=replace(costs, factors={}), turns=options.turns)
         _say("fitted", told(costs, train))
         write(path, costs, {**about, "held_out": _say("held out", told(costs, test))})
+    trees = path.with_name(f"{path.stem}.trees.json")
     if options.rounds:
         _say("without trees", told(costs, everything))
         lines = _say("with trees, held out", told(costs, everything, unseen(costs, everything, card, options.rounds)))
-        trees = path.with_name(f"{path.stem}.trees.json")
         write_trees(trees, corrections(costs, everything, card, options.rounds), {**about, "held_out": lines})
+    else:
+        trees.unlink(missing_ok=True)           # they corrected other constants
     return 0
 
 

@@ -242,6 +242,8 @@ def test_a_fit_finds_what_made_the_times_and_its_regret_is_that_of_the_choice(tm
     assert "with trees, held out" in capsys.readouterr().out
     assert costs.read(tmp_path / "card.json").factors
     assert len(corrections.read(tmp_path / "card.trees.json")) == 3
+    assert main(["fit", str(path), "--card", "h200", "--turns", "1", "--rounds", "0", "--output", str(tmp_path / "card.json")]) == 0
+    assert not (tmp_path / "card.trees.json").exists()                  # trees correct no constants but their own
     assert main(["fit", str(path), "--card", "h100", "--output", str(tmp_path / "card.json")]) == 1
 
 
