@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,8 +72,12 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     export.add_arguments(commands.add_parser("export", help=export.HELP))
     ladder.add_arguments(commands.add_parser("ladder", help="from CUDA cores to the fastest kernel, step by step, checked and measured"))
     fingerprint.add_arguments(commands.add_parser("fingerprint", help=fingerprint.HELP))
-    verify = commands.add_parser("verify", help="products of every kind on the GPU against float64, with guard bands")
-    verify.add_argument("--cases", type=positive, default=400, help="of fixed and random shapes (default 400)")
+    verify = commands.add_parser("verify", help="products of every kind against float64, with guard bands, on the GPU or the CPU device")
+    verify.add_argument("--cases", type=positive, default=400, help="of fixed and random shapes; on the CPU device of small random ones "
+                        "(default 400)")
+    verify.add_argument("--device", choices=("gpu", "sim"), default="gpu",
+                        help="sim: the CPU device with its checker, for cards and schedules drawn at random")
+    verify.add_argument("--seconds", type=float, default=math.inf, metavar="S", help="with sim: begin no product after so long")
     verify.add_argument("--configs", action=argparse.BooleanOptionalAction, default=True,
                         help="also every structure of the shipped tables, and every pair of choices of a configuration")
     verify.add_argument("--seed", type=count, default=0)
@@ -107,13 +112,19 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from .tools.verify import dense
+    if options.device == "sim":
+        from .tools.verify import simulated
 
-    results = dense.run(options.cases, options.seed, configs=options.configs)
+        results = simulated.run(options.cases, options.seed, options.seconds)
+    else:
+        from .tools.verify import dense
+
+        results = dense.run(options.cases, options.seed, configs=options.configs)
     _write(results, options.json)
     for failure in results["failures"]:
         print(f"wrong: {failure}", file=sys.stderr)
-    said = f"{results['cases']} products by {results['kernels']} kernels on {results['device']}, {len(results['failures'])} wrong"
+    kernels = f" by {results['kernels']} kernels" if "kernels" in results else ""
+    said = f"{results['cases']} products{kernels} on {results['device']}, {len(results['failures'])} wrong"
     print(said, file=sys.stderr)
     return int(bool(results["failures"]))
 

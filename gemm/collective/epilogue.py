@@ -380,7 +380,7 @@ def store_one(pointer: Any, value: Reg[f32], type_: type[Scalar], p: Any) -> Non
         st.global_.b16(pointer, opcode(f"cvt.rn.{type_.__name__}.f32")(value), pred=p)
     else:
         narrow = opcode(f"cvt.rn.satfinite.{type_.__name__}x2.f32")(value, value)
-        st.global_.b8(pointer, cvt.u32.u16(narrow), pred=p)
+        st.global_.b8(pointer, cvt.u32.u16(mov.b16(narrow)), pred=p)
 
 
 def allocate_staging(store: Store | None, mma_warpgroups: int, columns: int, out: type[Scalar],

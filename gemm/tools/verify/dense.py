@@ -109,13 +109,14 @@ def cases(count: int, seed: int, of_each: int = 8) -> Iterator[Case]:
         yield legal(rng, Case(150, 200, 136, "e4m3", "e4m3", fused=fused, scales="row_column", size="fusions"))
         made += 1
     while made < count:
-        kind = _kind(rng)
+        drawn = kind(rng)
         for _ in range(min(of_each, count - made)):
             made += 1
-            yield legal(rng, replace(kind, **_extents(rng, kind.size)))
+            yield legal(rng, replace(drawn, **_extents(rng, drawn.size)))
 
 
-def _kind(rng: random.Random) -> Case:
+def kind(rng: random.Random) -> Case:
+    """A random kind of product, without extents."""
     a = rng.choice(("f16", "bf16", "f32", *EIGHT_BITS))
     fp8 = a in EIGHT_BITS
     out = rng.choice(("f16", "bf16", "f32", "f32", *EIGHT_BITS))

@@ -1,15 +1,29 @@
-"""Arrays on the GPU that lie among bytes 0xFF, which are NaN in every type of results, and the check that these bytes stay."""
+"""Arrays, on the GPU unless `on` says otherwise, that lie among bytes 0xFF, which are NaN in every type of results, and the check that
+these bytes stay."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from ..bench.operands import TORCH_NAMES
 from ..bench.shapes import BYTES
 
 POISON = 0xFF
+_PLACE: ContextVar[str] = ContextVar("place", default="cuda")
+
+
+@contextmanager
+def on(place: str) -> Iterator[None]:
+    """Arrays are made on this device of torch."""
+    token = _PLACE.set(place)
+    try:
+        yield
+    finally:
+        _PLACE.reset(token)
 
 
 def array(torch: Any, shape: Sequence[int], word: str, *, pad: int = 0, offset: int = 0, values: Any = None, loose: bool = False) -> Any:
@@ -19,7 +33,7 @@ def array(torch: Any, shape: Sequence[int], word: str, *, pad: int = 0, offset: 
     *outer, rows, columns = shape
     stride, offset = columns + (pad if loose else pad * (16 // size)), offset * size if loose else offset
     lines = math.prod(outer) * rows
-    whole = torch.full((offset + lines * stride * size + 64,), POISON, dtype=torch.uint8, device="cuda")
+    whole = torch.full((offset + lines * stride * size + 64,), POISON, dtype=torch.uint8, device=_PLACE.get())
     bits = whole[offset:offset + lines * stride * size].view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[size])
     seen = bits.view(*outer, rows, stride)[..., :columns]
     if values is not None:
@@ -29,12 +43,13 @@ def array(torch: Any, shape: Sequence[int], word: str, *, pad: int = 0, offset: 
 
 def normal(torch: Any, shape: Sequence[int], word: str, *, pad: int = 0, offset: int = 0, loose: bool = False) -> Any:
     """An array of normally distributed values. They have 10 bits of fraction, which tf32 has too."""
-    return array(torch, shape, word, pad=pad, offset=offset, loose=loose, values=torch.randn(tuple(shape), device="cuda").half().float())
+    values = torch.randn(tuple(shape), device=_PLACE.get()).half().float()
+    return array(torch, shape, word, pad=pad, offset=offset, loose=loose, values=values)
 
 
 def scales(torch: Any, *shape: int) -> Any:
     """Scale factors from 0.5 to 1.5."""
-    return torch.rand(shape, device="cuda") + 0.5
+    return torch.rand(shape, device=_PLACE.get()) + 0.5
 
 
 def memory(torch: Any, array: Any) -> Any:
