@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,11 @@ from ..errors import CheckError
 from ..grammar import tree
 from ..grammar.errors import Finding, Position
 from ..settings import settings
+from .bytecode import drops_operator
+from .source import user_position
 
 if TYPE_CHECKING:
+    from .trace import Builder
     from .traced import Traced
 
 RULES = {
@@ -50,6 +54,17 @@ class Result:
             "result-dropped", f"`{self.opcode}` is called without a destination, and nothing takes its result: the line changes nothing",
             f"give the destination first, `{self.opcode}{self.usage}`, to write a register in place; else give the result a name",
             self.position, "advice", "review", ptx_line, ptx_column)
+
+
+def operated(builder: Builder, opcode: str, result: tree.Operand, *operands: tree.Operand) -> None:
+    """Emits an operator's instruction. Where the operator is a statement of its own, its result is noted as dropped."""
+    builder.emit(opcode, (result, *operands))
+    frame = sys._getframe(1)
+    own = frame.f_globals
+    while frame.f_globals is own and frame.f_back is not None:
+        frame = frame.f_back
+    if drops_operator(frame):
+        builder.dropped.append(Result(builder.name, result, opcode, "", user_position()))
 
 
 _said: set[Result] = set()

@@ -8,7 +8,6 @@ operator writes in place: write `add.u32(k, k, 1)`, as in PTX.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeAlias, TypeVar, overload
@@ -17,11 +16,9 @@ from ..errors import TraceError
 from ..grammar import tree
 from ..types import Scalar, b32, b64, integer, integer16, integer32, integer64, pred, s16, s32, s64, u16, u32, u64
 from .ambient import current
-from .bytecode import drops_operator
-from .dropped import Result
+from .dropped import operated
 from .refused import NoItems, NoQuotient, NotRead, integers_only
 from .signs import check_signs
-from .source import user_position
 
 if TYPE_CHECKING:
     from .trace import Builder
@@ -222,16 +219,6 @@ def _read(value: Scalars[S]) -> Reg[S]:
     return value.read() if isinstance(value, Special) else value
 
 
-def _emit(builder: Builder, opcode: str, result: Reg[Any], *operands: tree.Operand) -> None:
-    """An operator's instruction. Where the operator is a statement of its own, its result is noted as dropped."""
-    builder.emit(opcode, (result.operand(), *operands))
-    frame = sys._getframe(2)
-    while frame.f_globals is globals() and frame.f_back is not None:
-        frame = frame.f_back
-    if drops_operator(frame):
-        builder.dropped.append(Result(builder.name, result.operand(), opcode, "", user_position()))
-
-
 def _arithmetic(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]:
     reg = _read(left)
     if operator.mnemonic in ("div", "rem") and type(other) is int:
@@ -245,7 +232,7 @@ def _arithmetic(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]
     value = _side(reg, other, operator.mnemonic)
     result = builder.register(reg.type)
     operands = (value, reg.operand()) if operator.swap else (reg.operand(), value)
-    _emit(builder, f"{operator.mnemonic}.{kind}", result, *operands)
+    operated(builder, f"{operator.mnemonic}.{kind}", result.operand(), *operands)
     if builder.remote:
         builder.moved(operator.mnemonic, result.name, operands)
     return result
@@ -268,7 +255,7 @@ def _bits(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]:
         reg._integer(operator.mnemonic)
     builder, value = reg._here(), _side(reg, other, operator.mnemonic)
     result = builder.register(reg.type)
-    _emit(builder, f"{operator.mnemonic}.{width}", result, reg.operand(), value)
+    operated(builder, f"{operator.mnemonic}.{width}", result.operand(), reg.operand(), value)
     if builder.remote:
         builder.moved(operator.mnemonic, result.name, (reg.operand(), value))
     return result
@@ -279,7 +266,7 @@ def _shift(mnemonic: str, left: Scalars[K], amount: Index) -> Reg[K]:
     kind, builder = reg._integer(mnemonic), reg._here()
     value = _amount(reg, amount)
     result = builder.register(reg.type)
-    _emit(builder, f"{mnemonic}.{kind if mnemonic == 'shr' else f'b{kind[1:]}'}", result, reg.operand(), value)
+    operated(builder, f"{mnemonic}.{kind if mnemonic == 'shr' else f'b{kind[1:]}'}", result.operand(), reg.operand(), value)
     return result
 
 
@@ -287,7 +274,7 @@ def _unary(mnemonic: str, letter: str, value: Scalars[K]) -> Reg[K]:
     reg = _read(value)
     kind, builder = reg._integer(mnemonic), reg._here()
     result = builder.register(reg.type)
-    _emit(builder, f"{mnemonic}.{letter}{kind[1:]}", result, reg.operand())
+    operated(builder, f"{mnemonic}.{letter}{kind[1:]}", result.operand(), reg.operand())
     return result
 
 
@@ -300,7 +287,7 @@ def _compare(relation: str, left: Scalars[Any], other: Any) -> Reg[pred]:
     check_signs(reg, other, relation)
     builder, value = reg._here(), _side(reg, other, "setp")
     result = builder.register(pred)
-    _emit(builder, f"setp.{relation}.{kind}", result, reg.operand(), value)
+    operated(builder, f"setp.{relation}.{kind}", result.operand(), reg.operand(), value)
     return result
 
 
@@ -369,7 +356,7 @@ class Negated(Value):
     def _combine(self, mnemonic: str, other: Any) -> Reg[pred]:
         builder, value = self.reg._here(), _side(self.reg, other, mnemonic)
         result = builder.register(pred)
-        _emit(builder, f"{mnemonic}.pred", result, self.operand(), value)
+        operated(builder, f"{mnemonic}.pred", result.operand(), self.operand(), value)
         return result
 
     def __bool__(self) -> NoReturn:
