@@ -23,6 +23,7 @@ ATTENTION, ATTENTION_LADDER, DECODE = "2026-11-26-h100-attention", "2026-11-26-h
 TUNER, MARKS, STATIC, SIMULATOR = "2026-11-25-h100-tuner", "2026-11-25-h100-marks", "static", "2026-11-25-simulator"
 WEIGHTS = "2026-11-26-h100-weight-gradients"
 GALLERY = "2026-11-26-h100-gallery"
+SAMPLE = "2026-11-26-h100-sample"
 MOE = "2026-11-26-h100-moe"
 PLOT = ROOT / "docs" / "random.svg"
 
@@ -69,6 +70,18 @@ def random_table() -> str:
         best, cublas = ratios(run), [] if run == "models" else ratios(run, 2)     # e4m3, among others
         lines.append(f"| {title} | {len(best)} | {geometric_mean(best):.3f} | {percentile(best, 0.05):.3f} | {min(best):.3f} | "
                      f"{sum(ratio < 0.95 for ratio in best)} | {f'{geometric_mean(cublas):.3f} ' if cublas else ''}|")
+    return block(lines)
+
+
+def trees_table() -> str:
+    """The regret of the choice without and with trees: geometric mean and 95th percentile, as the record writes them."""
+    without, learned = record(SAMPLE)["regret of the model"], record(SAMPLE)["regret with trees, of products that they have not seen"]
+    lines = header("products that take | without trees: regret, 95th percentile | with trees")
+    for name, title in (("0 to 8 us", "less than 8 us"), ("8 to 20 us", "8 to 20 us"), ("20 to 60 us", "20 to 60 us"),
+                        ("60 us and more", "60 us and more"), ("0 us and more", "all with M over 64"), ("few rows", "16 to 64 rows")):
+        means = [", ".join(re.findall(r"(?:mean|percentile) ([\d.]+)", line))
+                 for line in (*without, *learned) if line.startswith(f"{name}:")]
+        lines.append(f"| {title} | {' | '.join(means)} |")
     return block(lines)
 
 
@@ -355,6 +368,13 @@ def span(rows: list[Any], name: str, spec: str = ".2f") -> str:
     return " - ".join(dict.fromkeys((found[0], found[-1]))) if found else ""
 
 
+def gallery_rows() -> str:
+    """The speed of softmax, norms, rotary embedding and quantisation over that of a copy."""
+    shares = [f"{row['of_copy']:.2f}" for row in record(GALLERY)["rows"]
+              if row["kernel"] in ("softmax", "rotary", "quantise") or row["kernel"].endswith("_norm")]
+    return f"{min(shares)} to {max(shares)}"
+
+
 def gallery_table() -> str:
     lines = header("kernel | shapes | rate | copy / ours | read / ours | library / ours | library")
     kernels: dict[str, list[Any]] = {}
@@ -395,7 +415,10 @@ def block(lines: Iterable[str]) -> str:
 
 FIGURES: dict[str, Figure] = {
     "random.table": random_table,
+    "random.dots": lambda: str(sum(len(ratios(run)) for run, *_ in KINDS.values())),
+    "random.sustained": lambda: f"{geometric_mean(ratios('sustained')):.2f}",
     "random.h200.table": earlier_table,
+    "trees.table": trees_table,
     **{f"random.h200.{kind}": earlier_mean(kind) for kind in ("aligned", "any8")},
     **{f"random.{kind}": random_mean(kind) for kind in KINDS},
     **{f"random.{kind}.least": random_least(kind) for kind in KINDS},
@@ -416,6 +439,7 @@ FIGURES: dict[str, Figure] = {
     "fp8-rows.least": rows_figure(min),
     "fp8-rows.worst": rows_worst,
     "quantise.table": quantise_table,
+    "gallery.rows": gallery_rows,
     "gallery.table": gallery_table,
     "weights.table": weights_table,
     **{f"weights.{lengths}": weights(lengths) for lengths in ("even", "skewed")},
