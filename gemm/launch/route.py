@@ -11,7 +11,16 @@ from ptxkit.dsl.parameters import values
 from ptxkit.errors import LaunchError
 from ptxkit.newest import Newest
 from ptxkit.runtime.arrays import ArrayView, marks
-from ptxkit.runtime.launch import check_contiguous, check_dtype, check_shape, empty_like_owner, raw_stream, same_device, view
+from ptxkit.runtime.launch import (
+    check_contiguous,
+    check_dtype,
+    check_shape,
+    empty_like_owner,
+    raw_stream,
+    refuse_gradients,
+    same_device,
+    view,
+)
 
 from ..kernels.route import LANES, MOST_EXPERTS, UNROLLED, WARPS
 from ..kernels.route import choose_experts as choose_kernel
@@ -125,7 +134,10 @@ def choose_experts(logits: Any, top: int, *, over_all: bool = False, out: tuple[
 
     logits is float32 [tokens, experts] without gaps, of at most 1,024 experts; top is at most 32. The largest logit is first, and of
     equal ones that of the lowest expert. Weights are the softmax over those that were chosen, or with `over_all` over all of a token.
+
+    A torch tensor that requires grad is refused while gradients are recorded: torch.ops.ptxkit.choose_experts has them.
     """
+    refuse_gradients(("logits", logits), ("weights", out[0] if out else None))
     seen = view(logits, "logits")
     shape = chosen(seen, top)[::2]
     weights, experts = out or (empty_like_owner(seen, shape, "f32"), empty_like_owner(seen, shape, "s32"))

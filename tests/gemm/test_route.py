@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -119,3 +120,7 @@ def test_what_is_refused_is_said_in_one_sentence() -> None:
         assert len(str(raised.value).splitlines()) == 1
     with pytest.raises(LaunchError, match="logits"):
         gemm.choose_experts(cast("Any", object()), 2)
+    recorded, other = SimpleNamespace(requires_grad=True), SimpleNamespace()
+    for given, out in ((recorded, None), (other, (recorded, other))):
+        with pytest.raises(LaunchError, match="requires grad"):
+            gemm.choose_experts(given, 2, out=out)
