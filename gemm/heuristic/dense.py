@@ -104,8 +104,8 @@ MOST_ALIGNED = 400
 
 
 def by_waves(problem: Problem, card: Card = H200) -> bool:
-    """Whether the model of `waves` chooses: for promoted sums, and for few rows of a single product that nothing measured corrects the other
-    model for: batch-invariant ones, those below `CORRECTED_ROWS`, and all on a card without trees of few rows."""
+    """Whether the model of `waves` chooses: for promoted sums, and for few rows of a single product where no measurement corrects the
+    other model: batch-invariant ones, those below `CORRECTED_ROWS`, and all on a card without trees of few rows."""
     if problem.promote or not few_rows(problem):
         return problem.promote
     return problem.invariant or problem.m < CORRECTED_ROWS or not corrections.of_card(card).few

@@ -232,7 +232,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", nargs="+", type=Path, metavar="DATA", help="records of `sample`, of one card")
     parser.add_argument("--card", required=True, metavar="NAME", help="the card of the records, such as h100")
     parser.add_argument("--turns", type=count, default=12, help="turns through the constants (default 12); 0 keeps them")
-    parser.add_argument("--rounds", type=count, default=ROUNDS, metavar="N", help=f"trees (default {ROUNDS}); 0: none, and those of before go")
+    parser.add_argument("--rounds", type=count, default=ROUNDS, metavar="N", help=f"trees (default {ROUNDS}); 0: none, old ones go")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to keep them (default: with the shipped ones)")
     parser.set_defaults(run=command)
 
