@@ -9,7 +9,7 @@ import pytest
 
 from ptxkit import Ptr, Reg, ctaid, if_, kernel, tid
 from ptxkit.attention.collective.work import Shape, TileScheduler
-from ptxkit.attention.heuristic import _longest
+from ptxkit.attention.heuristic import _longest, _ordered
 from ptxkit.ptx import add, mov, st
 from ptxkit.types import u32
 
@@ -39,7 +39,7 @@ def test_each_tile_is_dealt_once_and_as_counted_on(heads: int, batches: int, m_t
     assert dealt.simulate((ctas, 1, 1), out, rounds, shape).verdict == "clean"
     assert Counter(out[out < tiles].tolist()) == Counter(range(tiles))
     lengths = np.append(np.tile(np.arange(1, m_tiles + 1), heads * batches), 0)[out].reshape(ctas, rounds).sum(1)
-    assert lengths.max() == _longest(np.arange(m_tiles, 0, -1), heads * batches, section, bool(turning), ctas)
+    assert lengths.max() == _longest(_ordered(np.arange(m_tiles, 0, -1), heads * batches, section), ctas)[turning]
 
 
 def test_without_a_mask_tiles_come_in_order() -> None:
