@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import CheckError
 from ..grammar import tree
 from ..grammar.errors import Finding, Position
+from ..grammar.spelling import python_name
 from ..settings import settings
 from .bytecode import drops_operator
 from .source import user_position
@@ -35,12 +36,17 @@ class Result:
     usage: str
     position: Position | None
 
+    @property
+    def in_place(self) -> str:
+        """The call with its destination, as Python spells it: `and_.b32(d, a, b)`."""
+        return ".".join(python_name(self.opcode.split("."))) + self.usage
+
     def half(self, reader: str, ptx_line: int | None, ptx_column: int) -> Finding:
         """What is said where `reader` stores it although the predicate may not hold."""
         return Finding(
             "result-guarded", f"`{self.opcode}` is guarded and called without a destination, so that its new register holds nothing where "
             f"the predicate does not hold, and {reader} takes it everywhere",
-            f"give the destination first, `{self.opcode}{self.usage}`, to keep the old value there; or guard the store; or use selp",
+            f"give the destination first, `{self.in_place}`, to keep the old value there; or guard the store; or use selp",
             self.position, "advice", "review", ptx_line, ptx_column)
 
     def finding(self, ptx_line: int | None = None, ptx_column: int = 0) -> Finding:
@@ -52,7 +58,7 @@ class Result:
                 self.position, "advice", "review", ptx_line, ptx_column)
         return Finding(
             "result-dropped", f"`{self.opcode}` is called without a destination, and nothing takes its result: the line changes nothing",
-            f"give the destination first, `{self.opcode}{self.usage}`, to write a register in place; else give the result a name",
+            f"give the destination first, `{self.in_place}`, to write a register in place; else give the result a name",
             self.position, "advice", "review", ptx_line, ptx_column)
 
 

@@ -282,6 +282,7 @@ def test_in_a_device_function_and_in_each_of_several() -> None:
 
     dropped = trace(whole, name="whole").dropped
     assert [(each.function, each.opcode) for each in dropped] == [("helper", "add.u32"), ("whole", "mapa.shared::cluster.u32")]
+    assert "`mapa.shared__cluster.u32(d, a, b)`" in dropped[1].finding().fix
 
 
 @kernel(block=32)
