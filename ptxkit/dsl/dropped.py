@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .traced import Traced
 
 RULES = {
-    "result-dropped": "an instruction without a destination, or an operator, whose result nothing takes: the line changes nothing",
+    "result-dropped": "an instruction without a destination, or an operator, whose result nothing reads: the line changes nothing",
     "result-guarded": "a guarded instruction without a destination whose result is stored everywhere",
 }
 
@@ -50,14 +50,14 @@ class Result:
             self.position, "advice", "review", ptx_line, ptx_column)
 
     def finding(self, ptx_line: int | None = None, ptx_column: int = 0) -> Finding:
-        """What is said of it where nothing takes it."""
+        """What is said of it where nothing reads it."""
         if not self.usage:
             return Finding(
-                "result-dropped", f"an operator makes a new register by `{self.opcode}`, and nothing takes it: the line changes nothing",
+                "result-dropped", f"an operator makes a new register by `{self.opcode}`, and nothing reads it: the line changes nothing",
                 "give the result a name; an instruction with its destination first, as `add.u32(n, n, 1)`, writes in place",
                 self.position, "advice", "review", ptx_line, ptx_column)
         return Finding(
-            "result-dropped", f"`{self.opcode}` is called without a destination, and nothing takes its result: the line changes nothing",
+            "result-dropped", f"`{self.opcode}` is called without a destination, and nothing reads its result: the line changes nothing",
             f"give the destination first, `{self.in_place}`, to write a register in place; else give the result a name",
             self.position, "advice", "review", ptx_line, ptx_column)
 
