@@ -142,18 +142,30 @@ def choose_experts(logits: Any, top: int, *, over_all: bool = False, out: tuple[
     shape = chosen(seen, top)[::2]
     weights, experts = out or (empty_like_owner(seen, shape, "f32"), empty_like_owner(seen, shape, "s32"))
     given = {"logits": logits, "weights": weights, "experts": experts}
-    _run("choose", given, stream, lambda seen: ChoiceProblem(**seen, over_all=over_all), over_all)
+
+    def problem(seen: dict[str, ArrayView]) -> ChoiceProblem:
+        check_shape("weights", seen["weights"], (None, top))
+        return ChoiceProblem(**seen, over_all=over_all)
+
+    _run("choose", given, stream, problem, top, over_all)
     return weights, experts
 
 
 def sort_choices(experts: Any, count: int, *, out: Sorted | None = None, stream: Any = None) -> Sorted:
     """The choices [tokens, top], int32, of `count` experts, expert after expert, and those of one expert in the order of the tokens.
     Choices of no expert, below 0 or not below `count`, come after those of all experts. Nothing waits for the device."""
+    if count < 0:
+        raise LaunchError(f"count is {count}: it is how many experts there are")
     if out is None:
         seen = view(experts, "experts")
         tokens, top = choices(seen)
         out = Sorted(*(empty_like_owner(seen, shape, "s32") for shape in ((count + 1,), (tokens * top,), (tokens, top), (tokens * top,))))
-    _run("sort", {"experts": experts, **out._asdict()}, stream, lambda given: SortProblem(**given))
+
+    def problem(seen: dict[str, ArrayView]) -> SortProblem:
+        check_shape("offs", seen["offs"], (count + 1,))
+        return SortProblem(**seen)
+
+    _run("sort", {"experts": experts, **out._asdict()}, stream, problem, count)
     return out
 
 

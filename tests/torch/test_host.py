@@ -79,6 +79,23 @@ def test_a_repeated_call_is_the_launch_that_gemm_would_make(card: Any, monkeypat
             products.gemm_out(given[0], given[1], out=given[2])
 
 
+def test_a_route_into_memory_of_another_number_is_refused(card: Any) -> None:
+    """Also after a call with the right number of the same arrays."""
+    from ptxkit import gemm
+    from ptxkit.gemm.launch.route import Sorted
+
+    logits, numbers = randn(5, 8, dtype=torch.float32), torch.zeros(5, 2, dtype=torch.int32)
+    weights, sorted_ = torch.zeros(5, 2), Sorted(*(torch.zeros(shape, dtype=torch.int32) for shape in (9, 10, (5, 2), 10)))
+    gemm.choose_experts(logits, 2, out=(weights, numbers))
+    gemm.sort_choices(numbers, 8, out=sorted_)
+    with pytest.raises(LaunchError, match="weights has shape"):
+        gemm.choose_experts(logits, 3, out=(weights, numbers))
+    with pytest.raises(LaunchError, match="offs has shape"):
+        gemm.sort_choices(numbers, 7, out=sorted_)
+    with pytest.raises(LaunchError, match="count is -1"):
+        gemm.sort_choices(numbers, -1)
+
+
 def test_every_operator_launches_on_a_card(card: Any) -> None:
     """The functions of the GPU take what the operators pass."""
     e4m3, offs = torch.float8_e4m3fn, torch.tensor([3, 16], dtype=torch.int32)
