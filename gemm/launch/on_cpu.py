@@ -75,6 +75,8 @@ def lines_of(array: Array, columns_are_contiguous: bool) -> Array:
     accepts."""
     array = array if columns_are_contiguous else np.swapaxes(array, -1, -2)
     strides = list(array.strides)
+    if array.shape[-1] == 1:
+        strides[-1] = array.itemsize
     for axis in range(array.ndim - 2, -1, -1):
         if array.shape[axis] == 1 and strides[axis] % 16:
             strides[axis] = -(-array.shape[axis + 1] * max(strides[axis + 1], array.itemsize) // 16) * 16

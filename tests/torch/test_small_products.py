@@ -50,6 +50,14 @@ def test_results_of_any_alignment_are_stored_by_element(out: str, n: int) -> Non
         assert simulated.check(torch, one, CARD, "fifo", 0) is None
 
 
+@pytest.mark.parametrize("seed", [20430, 22102, 22821, 30673, 31316, 32246, 32490])
+def test_what_was_wrong_once_is_right(seed: int) -> None:
+    """Strides of an extent of 1 mean nothing, and an f16 sum may be less than f16's smallest normal number. These were wrong once."""
+    found = simulated.run(1, seed)
+    assert found["cases"] == 1
+    assert not found["failures"]
+
+
 def test_a_wrong_element_and_a_write_outside_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     right, one = simulated.simulate, Case(20, 24, 40, pads=(0, 0, 1, 0), offset=16)
 

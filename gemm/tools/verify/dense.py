@@ -242,7 +242,8 @@ def expected(torch: Any, case: Case, arguments: dict[str, Any]) -> tuple[Any, An
     if case.scales in VECTORS:
         loss += 2.0**-22
         factor = factor * arguments["a_scale"].double().reshape(-1, 1) * arguments["b_scale"].double().reshape(1, -1)
-    x, error = a @ b * factor, a.abs() @ b.abs() * (abs(factor) * loss) + 1e-30
+    tiny = case.k * 2.0**-25 if case.accumulate == "f16" else 0.0             # half of f16's smallest step, for each sum
+    x, error = a @ b * factor, (a.abs() @ b.abs() * loss + tiny) * abs(factor) + 1e-30
     for word, scale in (("c", arguments["beta"]), ("bias", 1.0)):
         if arguments.get(word) is not None:
             added = arguments[word].double() * scale
