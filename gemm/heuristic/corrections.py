@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from ptxkit.files import write_whole
 
 from ..config.budget import STAGE_BYTES
 from ..problem.dense import Problem
-from .costs import LINE, Columns, CostsError, Parts, Sizes, fit_path, fitted_as
+from .costs import LINE, Columns, CostsError, Parts, Sizes, fit_path, fitted_as, taken
 
 CORRECTED = 32
 """Candidates that are corrected, the model's fastest. Over 452 products with M over 64 on an H100, the best of them takes 1.002 times as
@@ -93,9 +93,8 @@ class Trees:
 NONE = Trees(np.zeros((0, 1), dtype=np.int64), np.zeros((0, 1)), np.zeros((0, 2)))
 
 
-def trees_path(name: str) -> Path:
-    """Where the trees of a card of this name are kept."""
-    path = fit_path(name)
+def trees_beside(path: Path) -> Path:
+    """Where the trees are kept that correct the constants at this path."""
     return path.with_name(f"{path.stem}.trees.json")
 
 
@@ -122,7 +121,7 @@ def write(path: Path, trees: Trees, about: Mapping[str, Any]) -> None:
 @functools.lru_cache(16)
 def of_card(card: Card) -> Trees:
     """The trees of the card whose constants a card has; none where that has none."""
-    path = trees_path(fitted_as(card).name)
+    path = trees_beside(fit_path(fitted_as(card).name))
     return read(path) if path.is_file() else NONE
 
 
@@ -136,18 +135,12 @@ def corrected(trees: Trees, problem: Problem, asked: Sizes, seen: Columns, parts
     first = first[np.isfinite(clocks[first])]
     if not len(first):
         return clocks
-    some = _of(seen, first), _of(parts, first)
+    some = taken(seen, first), taken(parts, first)
     majors = problem.operands.a_major == "k", problem.operands.b_major == "k"
     changed = clocks[first] * np.exp(trees.logarithm(matrix(asked, *some, *majors)))
     result = np.maximum(clocks, changed.max())
     result[first] = changed
     return result
-
-
-def _of(record: Any, places: Any) -> Any:
-    """Some entries of a record of arrays."""
-    return replace(record, **{field.name: value[places] for field in fields(record)
-                              if isinstance(value := getattr(record, field.name), np.ndarray) and value.ndim})
 
 
 _ONE = np.ones(1)
@@ -156,4 +149,4 @@ NAMES = tuple(features(Sizes(*(1,) * 6, 128, 128), Columns(*(_ONE,) * len(fields
 """The features in the order of `matrix`."""
 
 
-__all__ = ["CORRECTED", "NAMES", "NONE", "Trees", "corrected", "features", "matrix", "of_card", "read", "trees_path", "write"]
+__all__ = ["CORRECTED", "NAMES", "NONE", "Trees", "corrected", "features", "matrix", "of_card", "read", "trees_beside", "write"]

@@ -341,6 +341,12 @@ class CostsError(ValueError):
     """A file that has no constants."""
 
 
+def taken(record: Any, places: Any) -> Any:
+    """Some entries of a record whose fields are arrays; what is no array stays."""
+    return replace(record, **{field.name: value[places] for field in fields(record)
+                              if isinstance(value := getattr(record, field.name), np.ndarray) and value.ndim})
+
+
 def fit_path(name: str) -> Path:
     """Where the constants of a card of this name are kept."""
     return FOLDER / "fits" / file_name(name)
@@ -395,4 +401,4 @@ def following(costs: Costs, measured: Card, card: Card) -> Costs:
 
 
 __all__ = ["SWAPPED", "Columns", "Costs", "CostsError", "Parts", "Sizes", "estimate", "factor", "fit_path", "fitted_as",
-           "following", "of_card", "read", "structure", "write"]
+           "following", "of_card", "read", "structure", "taken", "write"]

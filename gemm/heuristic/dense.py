@@ -19,7 +19,7 @@ from ..config.dense import DenseConfig, Operands
 from ..config.parts import ConfigError
 from ..problem.dense import Problem
 from . import copied, corrections, rings, waves
-from .costs import SWAPPED, Columns, Costs, Parts, Sizes, estimate, of_card, structure
+from .costs import SWAPPED, Columns, Costs, Parts, Sizes, estimate, of_card, structure, taken
 from .space import (
     LEAST_OF_A_SPLIT,
     NARROW,
@@ -93,7 +93,7 @@ def _candidates(operands: Operands, swaps: bool, most: int, card: Card) -> tuple
     if not swaps:
         upright = fitting.swapped == 0
         there[there] = upright
-        fitting = Columns(**{name: getattr(fitting, name)[upright] for name in fitting.__slots__})
+        fitting = taken(fitting, upright)
     held_back = (_of_batches(fitting) | (fitting.BM == THREE_BLOCKS)) & ~known[there] & (most > ONE_BLOCK)
     held = replace(fitting, factor=np.where(held_back, fitting.factor * NOT_MEASURED, fitting.factor))
     return tuple(itertools.compress(structures(most), there)), held, costs

@@ -28,9 +28,9 @@ from ptxkit.errors import PtxkitError
 from ptxkit.measure.figures import quantile
 
 from ..config.dense import DenseConfig
-from ..heuristic.corrections import CORRECTED, Trees, matrix
+from ..heuristic.corrections import CORRECTED, Trees, matrix, trees_beside
 from ..heuristic.corrections import write as write_trees
-from ..heuristic.costs import Columns, Costs, Sizes, estimate, factor, fit_path, of_card, structure, write
+from ..heuristic.costs import Columns, Costs, Sizes, estimate, factor, fit_path, of_card, structure, taken, write
 from ..heuristic.dense import few_rows
 from ..heuristic.tuned import revive
 from ..problem.dense import Problem as Asked
@@ -73,17 +73,12 @@ class Pairs:
     def where(self, mask: Any) -> Pairs:
         """Some of them, with products numbered from 0."""
         _, product = np.unique(self.product[mask], return_inverse=True)
-        return Pairs(product, _masked(self.asked, mask), _masked(self.seen, mask), self.structure[mask], self.us[mask],
+        return Pairs(product, taken(self.asked, mask), taken(self.seen, mask), self.structure[mask], self.us[mask],
                      self.best[mask], self.along_k[mask], self.few[mask])
 
     def weights(self) -> Any:
         """A pair counts by how fast it is among those of its product, and by how long that takes."""
         return (np.exp(-SLOW * (self.us / self.best - 1)) + 0.02) * np.clip(self.best / SHORT_US, 0.2, 1.0)
-
-
-def _masked(record: Any, mask: Any) -> Any:
-    return replace(record, **{field.name: value[mask] for field in fields(record)
-                              if isinstance(value := getattr(record, field.name), np.ndarray)})
 
 
 def pairs(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Pairs, list[str]]:
@@ -114,7 +109,7 @@ def pairs(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Pairs, list
     words = np.array([structure(config) for config in known])
     sizes = Sizes(*np.array(asked).T[:, product])
     kind = np.array(kinds)[product]
-    return Pairs(product, sizes, _masked(table, places), words[places], np.array([row[2] for row in rows]),
+    return Pairs(product, sizes, taken(table, places), words[places], np.array([row[2] for row in rows]),
                  np.array([row[3] for row in rows]), kind[:, :2], kind[:, 2]), names
 
 
@@ -255,7 +250,7 @@ def command(options: argparse.Namespace) -> int:
         costs = fitted(train, card, start=replace(costs, factors={}), turns=options.turns)
         _say("fitted", told(costs, train))
         write(path, costs, {**about, "held_out": _say("held out", told(costs, test))})
-    trees = path.with_name(f"{path.stem}.trees.json")
+    trees = trees_beside(path)
     if options.rounds:
         _say("without trees", told(costs, everything))
         lines = _say("with trees, held out", told(costs, everything, unseen(costs, everything, card, options.rounds)))

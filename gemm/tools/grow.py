@@ -41,7 +41,7 @@ def grown(asked: Any, left: Any, weight: Any, product: Any, few: bool, rounds: i
         rest = left - found
         rest = rest - COMMON * (np.bincount(product, weight * rest, count) / total)[product]
         some = source.choice(len(left), min(PAIRS, len(left)), replace=False)
-        features = [feature for feature in source.permutation(len(cuts))[:ASKED] if len(cuts[feature])]
+        features = source.permutation(len(cuts))[:ASKED].tolist()
         asks = _asks(above[some], rest[some], weight[some], features, [len(cut) + 1 for cut in cuts])
         leaf = np.zeros(len(left), dtype=np.int64)
         for feature, cut in asks:
