@@ -35,7 +35,7 @@ from ptxkit.runtime import driver  # noqa: E402
 
 LEAST_BYTES = 256_000_000
 MOSTLY_READ = 8
-"""Bytes moved over bytes written, from which on a kernel is compared with a read."""
+"""A kernel that moves at least so many times the bytes that it writes is compared with a streaming read, not with a copy."""
 
 
 def tensors(torch: Any, problem: Problem) -> dict[str, Any]:

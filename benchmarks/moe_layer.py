@@ -39,7 +39,8 @@ TOP = {"deepseek-v3": 8, "kimi-k2": 8, "glm-4.5": 8, "qwen3-235b": 8, "qwen3-30b
        "gpt-oss-20b": 4, "llama-4": 1, "mixtral-8x7b": 2}
 """The experts that each model chooses for a token."""
 SKEW = 0.5
-"""What all tokens have in common, beside what a token has of its own: so is the spread of the experts' logits beside that of a token's."""
+"""How unevenly tokens choose experts. A token is the sum of a part that all tokens share and a part of its own, whose standard deviation
+is 1. This is the standard deviation of the shared part."""
 NEAR = 2.0**-8
 """How far, of the norm, the sums of other tiles may be."""
 MOST_BYTES = 24 << 30

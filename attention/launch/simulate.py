@@ -66,7 +66,7 @@ def arguments(q: Array, k: Array, v: Array, out: Array, *, is_causal: bool = Fal
 
 
 def seen(array: Array, word: str | None) -> ArrayView:
-    """The array as the device adapter would see it. Raises LaunchError for other types than those of attention and its arguments."""
+    """The array as a launch on a GPU would see it. Raises LaunchError if attention has no argument of its type."""
     known = word if array.dtype == np.uint16 and word is not None else WORDS.get(array.dtype.name)
     if known is None:
         raise LaunchError(f"an array has elements of {array.dtype}: pass bfloat16, float16, or uint16 and the type of its bits as dtype=")

@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 def add_options(parser: argparse.ArgumentParser, count: int) -> None:
-    """The options of every benchmark, of which this one has so many shapes."""
+    """The options that all benchmarks have. `count` is the number of shapes of this one."""
     parser.add_argument("--shapes", type=lambda text: [int(word) for word in text.split(",")], help=f"which of the {count} shapes, from 0")
     parser.add_argument("--rounds", type=int, default=12, help="rounds of every contestant (default 12)")
     parser.add_argument("--regime", choices=tuple(REGIMES), default="burst", help="how time is taken (default burst)")
@@ -43,7 +43,8 @@ def watch(worker: str, options: argparse.Namespace, shapes: Sequence[int], **mor
 
 def measure_each(torch: Any, options: Mapping[str, Any], step: Step, row: Callable[[int], Row], said: Callable[[Row], str],
                  results: Callable[[list[Row]], dict[str, Any]]) -> list[Row]:
-    """The rows of all shapes; those of a worker that was stopped are taken over. Each is said, and `results` of all so far are written."""
+    """The rows of all shapes. A worker that was started again keeps the rows of the one before. Each row is printed as it comes, and
+    `results` of the rows so far are written."""
     kept = Path(options["rows"])
     rows: list[Row] = json.loads(kept.read_text()) if kept.exists() else []
     for index in options["shapes"]:

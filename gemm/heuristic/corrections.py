@@ -1,7 +1,7 @@
 """What measurements say beyond the model of `costs`: a factor for each candidate of a product, learned from its neighbours.
 
-The model adds up causes, and some 5 to 20 % of a short product's time is in none of them. A sum of small oblivious trees over what the
-model knows of a product and a configuration has the rest. `python -m ptxkit.gemm fit` grows them from the same measurements as the model's
+The model adds up causes. Some 5 to 20 % of a short product's time is in none of them. A sum of small oblivious trees estimates that rest
+from what the model knows of a product and a configuration. `python -m ptxkit.gemm fit` grows them from the same measurements as the model's
 constants, and keeps them beside those, in `gemm/cards/fits/NAME.trees.json`.
 
 Only the first `CORRECTED` candidates of the model are looked at: the best one is among them, and choosing stays short.

@@ -1,4 +1,4 @@
-"""Grows the trees of `heuristic.corrections` from measurements: gradient boosting of oblivious trees, on what the cost model leaves over.
+"""Grows the trees of `heuristic.corrections` from measurements: gradient boosting of oblivious trees on the errors of the cost model.
 
 What counts is the order of the configurations of one product, most of all of its fast ones. So pairs weigh less the slower they are beside
 the best of their product, and most of what all pairs of a product have in common is left out.
