@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -365,22 +366,32 @@ class DirectStore:
         edges = self.fused.edges
         columns = column < edges.n, column + 1 < edges.n
         for pointer, pair, within in ((first, values[:2], row < edges.m), (second, values[2:], row + 8 < edges.m)):
-            for place, (value, inside) in enumerate(zip(pair, columns, strict=True)):
+            for place, (value, inside) in enumerate(zip(rounded(pair, self.out.type), columns, strict=True)):
                 store_one(pointer.at(place) if place else pointer, value, self.out.type, within & inside)
 
     def tail(self) -> None:
         """No store needs to be waited for."""
 
 
-def store_one(pointer: Any, value: Reg[f32], type_: type[Scalar], p: Any) -> None:
-    """Round one value to `type_` and store it where `p` holds."""
+def rounded(pair: Sequence[Reg[f32]], type_: type[Scalar]) -> Sequence[Reg[Any]]:
+    """Two values rounded to `type_`, each for `store_one`.
+
+    They are rounded together: ptxas moves a conversion of one value under the store's predicate, past the end of the products, and
+    serialises them for that (C7514).
+    """
     if type_ is f32:
-        st.global_.f32(pointer, value, pred=p)
-    elif type_.bits == 16:
-        st.global_.b16(pointer, opcode(f"cvt.rn.{type_.__name__}.f32")(value), pred=p)
-    else:
-        narrow = opcode(f"cvt.rn.satfinite.{type_.__name__}x2.f32")(value, value)
-        st.global_.b8(pointer, cvt.u32.u16(mov.b16(narrow)), pred=p)
+        return pair
+    if type_.bits == 16:
+        halves = Vec([mov.b16(0), mov.b16(0)])
+        mov.b32(halves, opcode(f"cvt.rn.{type_.__name__}x2.f32")(pair[1], pair[0]))
+        return list(halves)
+    both = cvt.u32.u16(mov.b16(opcode(f"cvt.rn.satfinite.{type_.__name__}x2.f32")(pair[1], pair[0])))
+    return [both, shr.u32(both, 8)]
+
+
+def store_one(pointer: Any, value: Reg[Any], type_: type[Scalar], p: Any) -> None:
+    """Store one value of `rounded` where `p` holds."""
+    (st.global_.f32 if type_ is f32 else st.global_.b16 if type_.bits == 16 else st.global_.b8)(pointer, value, pred=p)
 
 
 def allocate_staging(store: Store | None, mma_warpgroups: int, columns: int, out: type[Scalar],

@@ -11,7 +11,7 @@ from ptxkit.ptx import ld, mov, red, st
 from ptxkit.types import bf16, f32, pred, u32
 
 from .atoms import ROWS
-from .epilogue import Fused, store_one
+from .epilogue import Fused, rounded, store_one
 from .epilogue_ops import Matrix
 
 NOWHERE = 0xFFFFFFFF
@@ -57,7 +57,7 @@ class ScatteredStore:
         """Store or add two neighbouring values."""
         type_, n = self.out.type, self.fused.edges.n
         if self.fused.elements == 1:
-            for at, value in enumerate(pair):
+            for at, value in enumerate(pair if self.add else rounded(pair, type_)):
                 where = there & (column + at < n if at else column < n)
                 target = place.at(at) if at else place
                 red.relaxed.gpu.global_.add.f32(target, value, pred=where) if self.add else store_one(target, value, type_, where)

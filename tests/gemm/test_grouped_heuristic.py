@@ -25,6 +25,7 @@ from ptxkit.gemm.tools.bench.grouped_candidates import candidates
 from ptxkit.gemm.tools.bench.grouped_cases import EXTENTS, Case, skewed
 from ptxkit.gemm.tools.grouped_example import example
 from ptxkit.gemm.tools.problems import problem_of
+from ptxkit.runtime.toolchain import assemble
 from ptxkit.types import e4m3
 from tests.gemm.groups import lengths, made, view
 
@@ -260,6 +261,19 @@ def test_what_the_heuristic_chooses_does_not_spill(kind, mean):
 def test_nothing_that_the_heuristic_chooses_spills(kind):
     for mean in (4, 8, 16, 24, 48, 64, 96, 128, 192, 512, 8192):
         assert not spilled(chosen_for(*kind, mean)), mean
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("mean", [8, 24, 4096])
+@pytest.mark.parametrize("more", ["", "scatter", "gather"])
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.thinned(6)
+def test_stores_by_element_serialise_no_product(dtype, more, mean):
+    """C7514 would be a finding."""
+    given = {more: view("s32", 8 * mean)} if more else {}
+    arrays = GroupArrays(view(dtype, 8 * mean, 4096), view(dtype, 8, 1001, 4096), view("s32", 9), view(dtype, 8 * mean, 1001), **given)
+    config = heuristic(GroupProblem(arrays, GroupOptions()))
+    assert assemble(kernel_of(config).trace(**config.parameters).ptx()).findings == ()
 
 
 @pytest.mark.thinned(6)

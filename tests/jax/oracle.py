@@ -1,7 +1,8 @@
 """What products and their gradients are, in float64 of the same rounded operands, and how far a result may be from it.
 
-A product of M x K by K x N is within S (16 + sqrt K) 2^-23 of the exact one, S = |A| |B|, and f32 operands are cut to 10 bits of fraction
-(docs/gemm.md). A gradient that enters a product is rounded to the operands' type before. Every result is rounded once.
+A product of M x K by K x N is within S (16 + sqrt K) 2^-23 of the exact one, S = |A| |B|; f32 operands are cut to 10 bits of fraction,
+and sums of fp8 keep 14 bits (docs/gemm.md). A gradient that enters a product is rounded to the operands' type before. Every result is
+rounded once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import math
 from typing import Any
 
 import numpy as np
+
+from ptxkit.gemm.tools.reference import accumulation
 
 UNIT = {"bfloat16": 2.0 ** -8, "float16": 2.0 ** -11, "float32": 2.0 ** -24, "float8_e4m3fn": 0.0, "float8_e5m2": 0.0}
 CUT = 2.0 ** -9                 # of both factors together, where f32 is multiplied as tf32
@@ -32,7 +35,8 @@ def unit(dtype: Any) -> float:
 
 def sums(k: int, dtype: Any) -> float:
     """The error of a product with this K, in units of S."""
-    return (16 + math.sqrt(k)) * 2.0 ** -23 + (CUT if np.dtype(dtype).name == "float32" else 0.0)
+    name = np.dtype(dtype).name
+    return accumulation(k, "e4m3" if name.startswith("float8") else "bf16") + (CUT if name == "float32" else 0.0)
 
 
 def activated(name: str | None, z: Any) -> tuple[Any, Any]:
