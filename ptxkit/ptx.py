@@ -199,13 +199,13 @@ class Opcode(Emitting):
         builder = current()
         if self._plans is None:
             self._plans = tuple(_Plan(signature) for signature in self._signatures())
-        best: Mismatch | None = None
+        depth, best = -1, ""                # not the exception, which holds the frames of all callers and so their tensors
         for plan in self._plans:
             try:
                 operands, values, fresh = plan.bind(builder, args, options)
             except Mismatch as mismatch:
-                if best is None or mismatch.depth > best.depth:
-                    best = mismatch
+                if mismatch.depth > depth:
+                    depth, best = mismatch.depth, str(mismatch)
                 continue
             signature = plan.signature
             try:
@@ -228,7 +228,6 @@ class Opcode(Emitting):
                             builder.wrote(reg)
                 fresh = outputs
             return None if not fresh else fresh[0] if len(fresh) == 1 else tuple(fresh)
-        assert best is not None
         raise TraceError(f"`{self._state.prefix}` {best}")
 
 

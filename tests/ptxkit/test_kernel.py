@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import inspect
 import json
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +74,26 @@ def test_a_trace_that_fails_leaves_nothing_behind() -> None:
     assert function.trace(FAIL=False).shared.total == 16
     with pytest.raises(TraceError, match="can only be called while"):
         smem.array(u32, 4)
+
+
+def test_a_trace_keeps_nothing_of_its_callers() -> None:
+    @kernel(block=32)
+    def function(out: Ptr[u32]) -> None:
+        store.global_.u32(out, mov.u32(tid.x))
+
+    class Tensor:
+        pass
+
+    def called() -> weakref.ref[Tensor]:
+        tensor = Tensor()
+        function.trace()
+        return weakref.ref(tensor)
+
+    gc.disable()
+    try:
+        assert called()() is None
+    finally:
+        gc.enable()
 
 
 def test_directives_follow_the_configuration() -> None:
