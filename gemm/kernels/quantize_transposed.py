@@ -8,13 +8,13 @@ from ptxkit import Reg, Vec, ctaid, kernel, smem, tid
 from ptxkit.ptx import bar, ld, mov, shfl, st
 from ptxkit.types import Scalar, b32, bf16, e4m3, f32, pred
 
-from ..collective.quantizer import ALL, Divisor, Matrices, Vectors, store_scale
+from ..collective.quantizer import ALL, VECTOR, Divisor, Matrices, Vectors, store_scale
 from ..scheduler.fast_divmod import ceil_div
 from .quantize import BLOCK, THREADS, ctas
 
 WIDTH = 64                  # columns of a tile, whose rows are those of a block
 PITCH = BLOCK + 4           # bytes from one column of the tile to the next in shared memory: its words lie in other banks
-PART = WIDTH * BLOCK // THREADS         # bytes of a row of the result that a thread stores
+PARTS = BLOCK // VECTOR     # vectors of a row of the result, which neighbouring threads store
 
 
 @kernel(target="sm_90a", block=THREADS, min_ctas=None, directives=lambda config: ctas(config, config["source"].bits))
@@ -28,8 +28,9 @@ def quantize_transposed(given: Matrices, *, source: type[Scalar] = bf16, out: ty
     across = WIDTH // count                                                 # vectors of a tile's row
     steps = BLOCK * across // THREADS                                       # rows of a thread
     largest = smem.array(b32, warps * across * 4, align=16, name="largest of a warp")
-    divisors = smem.array(f32, WIDTH * 4, align=16, name="scales")
-    turned = smem.array(b32, WIDTH * PITCH // 4, name="turned")
+    divisors = smem.array(f32, (WIDTH + across) * 4, align=16, name="scales")
+    gap = 4 if count == 8 else 0                                            # words between the columns of two vectors: other banks
+    turned = smem.array(b32, WIDTH * PITCH // 4 + across * gap, name="turned")
     tiles = ceil_div(given.columns, WIDTH)
     block = tile // tiles
     left = (tile - block * tiles) * WIDTH
@@ -49,22 +50,22 @@ def quantize_transposed(given: Matrices, *, source: type[Scalar] = bf16, out: ty
     found: Any = elements.largest([ld.shared__cta.b32(largest.at(word + warp * (across * 4))) for warp in range(warps)])
     divisor = Divisor.of(elements.one(found, thread & 1), out)
     store_scale(given, column, block, divisor, mine & (column < given.columns))
-    st.shared__cta.v4.f32(divisors.at((thread & (WIDTH - 1)) * 4),
-                                    Vec([divisor.scale, divisor.growth, divisor.grown, divisor.inverse]), pred=mine)
+    own_column = thread & (WIDTH - 1)
+    st.shared__cta.v4.f32(divisors.at((own_column + own_column // count) * 4),
+                          Vec([divisor.scale, divisor.growth, divisor.grown, divisor.inverse]), pred=mine)
     bar.sync(0)
     values = [elements.values(words) for words in kept]
     for e in range(count):
-        at = own * count + e
-        scaled = Divisor(*ld.shared__cta.v4.f32(divisors.at(at * 4)))
+        scaled = Divisor(*ld.shared__cta.v4.f32(divisors.at((own * (count + 1) + e) * 4)))
         for first in range(0, steps, 4):
             packed = elements.packed([scaled.quotient(values[step][e]) for step in range(first, first + 4)])
-            st.shared__cta.b32(turned.at(at * (PITCH // 4) + (group * (steps // 4) + first // 4)), packed)
+            st.shared__cta.b32(turned.at(own * (count * PITCH // 4 + gap) + e * (PITCH // 4) + group * (steps // 4) + first // 4), packed)
     bar.sync(0)
-    per_row = BLOCK // PART
-    line, part = thread // per_row, thread % per_row
-    words = [ld.shared__cta.b32(turned.at(line * (PITCH // 4) + part * (PART // 4) + i)) for i in range(PART // 4)]
-    elements.store_line(words, left + line, block * BLOCK + part * PART, wide_out)
-
-
+    part = thread % PARTS
+    for first in range(0, WIDTH, THREADS // PARTS):
+        line = thread // PARTS + first
+        words = [ld.shared__cta.b32(turned.at(line * (PITCH // 4) + line // count * gap + part * (VECTOR // 4) + i))
+                 for i in range(VECTOR // 4)]
+        elements.store_line(words, left + line, block * BLOCK + part * VECTOR, wide_out)
 
 __all__ = ["WIDTH", "quantize_transposed"]

@@ -147,6 +147,12 @@ def test_the_transposed_matrix_has_blocks_of_its_own_rows(m: int, k: int, source
     assert np.isnan(whole[k].astype(np.float32)).all()
 
 
+def test_a_tile_is_turned_without_conflicts_of_banks() -> None:
+    x = spread(np.random.default_rng(3), "bf16", 128, 64)
+    q, scale = np.zeros((64, 128), RESULTS["e4m3"][0]), np.zeros((64, 1), np.float32)
+    assert [report.stats.bank_conflicts for report in simulate(x, "1x128", out=q, out_scale=scale, transposed=True)] == [0]
+
+
 def test_several_tiles_of_a_matrix_with_one_scale() -> None:
     for sms in (1, 2):
         check(spread(np.random.default_rng(1), "f32", 120, 600), "tensor", "e4m3", sms=sms)
