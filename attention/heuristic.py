@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +25,7 @@ SHARERS = 16                # CTAs that read the same keys at the same time, whe
 TILE_KEYS = 192             # what a tile costs besides its blocks, in keys: queries, first scores, the last product, the store
 NEARLY = 1.005              # of the shortest time: a smaller section is better for the L2
 ROUNDS = 32                 # of tiles that tell how even an order is
+FINE = 64                   # heads worked on together up to which every number is tried; beyond, about 45 numbers of each octave
 
 LEAST_BLOCKS = 2                    # of a warp, in a part of a sequence
 MOST_WAVES = 8                      # parts of a sequence where one part each fills the card
@@ -55,9 +57,17 @@ def order(problem: Problem, config: ForwardConfig, sms: int, l2_bytes: int) -> t
         return 1, False
     heads = min(problem.heads * problem.batches, -(-ROUNDS * sms // len(costs)))
     most = min(heads, problem.group * max(int(L2_SHARE * l2_bytes) // head_bytes, sms // SHARERS, 1))
-    times = {(count, turning): time for count in range(1, most + 1)
+    times = {(count, turning): time for count in _tried(most)
              for turning, time in zip((False, True), _longest(_ordered(costs, heads, count), sms), strict=True)}
     return next(choice for choice, time in times.items() if time <= NEARLY * min(times.values()))
+
+
+def _tried(most: int) -> Iterator[int]:
+    """Numbers of heads up to `most`, whose steps grow with them: much alike are those of many heads."""
+    count = 1
+    while count <= most:
+        yield count
+        count += max(1, count // FINE)
 
 
 def _ordered(costs: np.ndarray[Any, Any], heads: int, section: int) -> np.ndarray[Any, Any]:

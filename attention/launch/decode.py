@@ -74,7 +74,7 @@ def attention_decode(q: Any, k_cache: Any, v_cache: Any, page_table: Any, length
 
     With `out`, `workspace`, and `lse` where it is asked for, a repeated call allocates nothing and waits for nothing.
     """
-    refuse_gradients(("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out))
+    refuse_gradients(("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), ("lse", lse))
     seen = None
     if out is None:
         seen = view(q, "q")

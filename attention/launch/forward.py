@@ -97,7 +97,7 @@ def attention(q: Any, k: Any, v: Any, is_causal: bool = False, scale: float | No
 
     With `out`, and `lse` where it is asked for, a repeated call allocates nothing and waits for nothing.
     """
-    refuse_gradients(("q", q), ("k", k), ("v", v), ("out", out))
+    refuse_gradients(("q", q), ("k", k), ("v", v), ("out", out), ("lse", lse))
     options = is_causal, scale, enable_gqa, config
     seen = None
     if out is None:

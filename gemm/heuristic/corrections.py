@@ -125,14 +125,19 @@ def of_card(card: Card) -> Trees:
     return read(path) if path.is_file() else NONE
 
 
+def asked_of(clocks: Any) -> Any:
+    """The places of the model's first candidates, of which the trees are asked."""
+    first = np.argpartition(clocks, CORRECTED)[:CORRECTED] if len(clocks) > CORRECTED else np.arange(len(clocks))
+    return first[np.isfinite(clocks[first])]
+
+
 def corrected(trees: Trees, problem: Problem, asked: Sizes, seen: Columns, parts: Parts, possible: Any) -> Any:
     """The clocks of all candidates, infinite where one is not possible: those of the model's first ones by the trees too, and the others
     at least as much as these."""
     clocks = np.where(possible, parts.total, np.inf)
     if not len(trees):
         return clocks
-    first = np.argpartition(clocks, CORRECTED)[:CORRECTED] if len(clocks) > CORRECTED else np.arange(len(clocks))
-    first = first[np.isfinite(clocks[first])]
+    first = asked_of(clocks)
     if not len(first):
         return clocks
     some = taken(seen, first), taken(parts, first)

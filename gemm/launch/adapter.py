@@ -7,7 +7,7 @@ from typing import Any
 from ptxkit.errors import LaunchError, PtxkitError
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView
-from ptxkit.runtime.launch import check_aligned, check_contiguous, check_device, raw_stream, same_device, view
+from ptxkit.runtime.launch import check_aligned, check_contiguous, check_device, raw_stream, refuse_gradients, same_device, view
 from ptxkit.types import TYPES
 
 from ..config.dense import DenseConfig
@@ -41,6 +41,7 @@ class Adapter:
                  fast_accum: bool | None = None, batch_invariant: bool = False, config: DenseConfig | None = None,
                  pdl: bool = True) -> None:
         given = (a, b, out, c, bias, residual, a_scale, b_scale)
+        refuse_gradients(*zip(Arrays._fields, given, strict=True))
         self._arrays = Arrays(*(None if array is None else view(array, name)  # type: ignore[arg-type]
                                 for name, array in zip(Arrays._fields, given, strict=True)))
         self._options = Options(alpha, beta, activation, accumulate, fast_accum, batch_invariant)
@@ -136,6 +137,7 @@ class Adapter:
 
     def update(self, **arrays: Any) -> None:
         """Use other arrays from the next run on, given by name. Shape, strides, type and device must be the same as before."""
+        refuse_gradients(*arrays.items())
         changed: dict[str, ArrayView] = {}
         for name, array in arrays.items():
             if name not in Arrays._fields:

@@ -238,6 +238,7 @@ def products_of_rows(a: Any, first: Any, b: Any, second: Any, *, out: Any, strea
 
     a and b are [.., N] of one type, bf16, f16 or f32, with contiguous rows; first and second are int32 [E], out is float32 [E].
     """
+    refuse_gradients(("a", a), ("b", b), ("out", out))
     key: Any = marks(a, first, b, second, out)
     found = _launches.get(key) if key is not None else None
     if found is None:

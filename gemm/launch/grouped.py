@@ -314,8 +314,9 @@ def _adds(combine: str | None) -> bool:
 def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, out_dtype: Any, options: GroupOptions,
          config: GroupedConfig | None, stream: Any, numbers: tuple[Any, Any] = (None, None)) -> Any:
     """A launch is known by what tells its arrays from others, where their library says that (`marks`), else by views of them."""
-    if getattr(x, "requires_grad", False) or getattr(w, "requires_grad", False) or getattr(out, "requires_grad", False):
-        refuse_gradients(("x", x), ("w", w), ("out", out))
+    if getattr(x, "requires_grad", False) or getattr(w, "requires_grad", False) or getattr(out, "requires_grad", False) \
+            or any(getattr(array, "requires_grad", False) for array in scales if array is not None):
+        refuse_gradients(("x", x), ("w", w), ("out", out), *zip(GroupArrays._fields[4:], scales, strict=False))
     key: Any = marks(x, w, lengths, out, *scales, *numbers) if out is not None and out_dtype is None else None
     if key is not None:
         key = key, options, config

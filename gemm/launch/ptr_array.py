@@ -11,7 +11,7 @@ from ptxkit.errors import LaunchError
 from ptxkit.newest import Newest
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView
-from ptxkit.runtime.launch import check_contiguous, check_dtype, check_shape, raw_stream, same_device, view
+from ptxkit.runtime.launch import check_contiguous, check_dtype, check_shape, raw_stream, refuse_gradients, same_device, view
 from ptxkit.runtime.launcher import EncodedTensorMap, encode_tiled
 from ptxkit.types import TYPES
 
@@ -146,6 +146,7 @@ def group_gemm_pointers(x: Any, w: Any, out: Any, sizes: Any, *, dtype: str, w_d
     the expected number of rows of a group; it only affects the choice of a tile. `batch_invariant` is that of `group_gemm`. The
     first call on a stream allocates a workspace.
     """
+    refuse_gradients(("x_scale", x_scale), ("w_scale", w_scale))
     given = (x, w, out, sizes, x_scale, w_scale)
     views = [None if array is None else view(array, name) for array, name in zip(given, PointerArrays._fields, strict=True)]
     arrays = PointerArrays(*views)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from ptxkit.errors import LaunchError
 from ptxkit.newest import Newest
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, marks
-from ptxkit.runtime.launch import check_dtype, check_shape, empty_like_owner, raw_stream, same_device, view
+from ptxkit.runtime.launch import check_dtype, check_shape, empty_like_owner, raw_stream, refuse_gradients, same_device, view
 from ptxkit.types import TYPES
 
 from ..collective.quantizer import LARGEST, VECTOR
@@ -193,7 +193,10 @@ def quantize(x: Any, kind: Kind = "row", *, dtype: Any = None, transposed: bool 
     ("row": also [M]). New scales of "1x128" lie as products read them fastest: contiguous along M, where the library has such views.
     `stream` None is the current stream of the library of x. Where rows begin at multiples of 16 bytes, x is read once ("tensor" and rows of
     more than 32,768 elements of 16 bits: twice), 16 bytes a thread; any other x is read element by element.
+
+    A torch tensor that requires grad is refused while gradients are recorded: a rounding has no gradient.
     """
+    refuse_gradients(("x", x), ("out", out), ("out_scale", out_scale))
     key = marks(x, out, out_scale) if out is not None and out_scale is not None and dtype is None else None
     found = _launches.get((key, kind, transposed)) if key is not None else None
     if found is None:

@@ -8,10 +8,13 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from ptxkit.cards import Card
 from ptxkit.cli.numbers import count, positive
 
 from ..config.dense import DenseConfig
+from ..heuristic import corrections
 from ..heuristic.costs import Columns, Parts, Sizes, estimate, of_card
 from ..heuristic.dense import by_waves, candidates, clocks, heuristic, judged
 from ..heuristic.tuned import tuned
@@ -29,7 +32,7 @@ steps     stages of a work tile                         copy    clocks of a stag
 multiply  clocks of a stage's products                  stage   clocks of a stage: both, latency, barriers
 store     clocks of a tile's epilogue                   tiles   us of all stages and epilogues of a CTA
 reduction us of adding up the sums of a split K         memory  us of reading operands and writing D
-learned   what measurements of such products say beyond the model: a factor"""
+learned   what measurements of such products say beyond the model: a factor; nothing where they were not asked, behind the model's first"""
 
 
 def explained(problem: Problem, card: Card, most: int) -> dict[str, Any]:
@@ -54,15 +57,16 @@ def explained(problem: Problem, card: Card, most: int) -> dict[str, Any]:
 
 def _by_costs(problem: Problem, card: Card) -> Iterator[dict[str, Any]]:
     all_ = judged(problem, card)
+    first = set(corrections.asked_of(np.where(np.isfinite(all_.clocks), all_.parts.total, np.inf)).tolist())
     for place, config in all_.fastest_first():
-        yield _row(config, all_.parts, float(all_.clocks[place]), place, card)
+        yield _row(config, all_.parts, float(all_.clocks[place]), place, card, learned=place in first)
 
 
-def _row(config: DenseConfig, parts: Parts, total: float, place: int, card: Card) -> dict[str, Any]:
-    named = {name: float(getattr(parts, name)[place]) for name in PARTS}
+def _row(config: DenseConfig, parts: Parts, total: float, place: int, card: Card, *, learned: bool = True) -> dict[str, Any]:
+    named: dict[str, float | None] = {name: float(getattr(parts, name)[place]) for name in PARTS}
     for name in ("tiles", "reduction", "memory"):
-        named[name] /= card.clock_mhz
-    named["learned"] = total / float(parts.total[place])
+        named[name] = float(getattr(parts, name)[place]) / card.clock_mhz
+    named["learned"] = total / float(parts.total[place]) if learned else None
     return {"config": config, "us": total / card.clock_mhz, "parts": named}
 
 
@@ -84,7 +88,11 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
         yield from ("", HEADER, "", f"{'us':>9} " + " ".join(f"{name:>9}" for name in SHOWN) + "  configuration")
     for row in found["candidates"]:
         mark = " <- chosen" if row["config"] == found["chosen"] else ""
-        yield f"{row['us']:9.2f} " + " ".join(f"{row['parts'][name]:9.2f}" for name in SHOWN if row["parts"]) + f"  {row['config']}{mark}"
+        yield f"{row['us']:9.2f} " + " ".join(_cell(row["parts"][name]) for name in SHOWN if row["parts"]) + f"  {row['config']}{mark}"
+
+
+def _cell(value: float | None) -> str:
+    return f"{'' if value is None else f'{value:.2f}':>9}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -149,6 +149,16 @@ def test_the_order_is_the_best_of_all_as_they_are_dealt(heads: int, rows: int, m
 
 
 @pytest.mark.pure
+def test_the_orders_of_many_heads_are_not_all_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    longest = choice._longest
+    monkeypatch.setattr(choice, "_longest", lambda costs, sms: tried.append(sms) or longest(costs, sms))
+    problem = Problem("bf16", 125, 16, 16, 256, 256, 128, True, 1.0, False, 0, ())
+    assert order.__wrapped__(problem, heuristic(problem), 132, 50 << 20) == (192, True)
+    assert len(tried) < 350                             # of 2,000
+
+
+@pytest.mark.pure
 def test_of_equal_causal_tiles_no_order_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short sequences of a large batch have thousands of orders."""
     monkeypatch.setattr(choice, "_longest", None)

@@ -259,6 +259,10 @@ def test_explain_tells_the_choice_and_its_parts(capsys):
     assert any(row["config"] == found["chosen"] for row in found["candidates"])
     times = [row["us"] for row in found["candidates"][:12]]
     assert times == sorted(times)
+    assert main(["explain", "-m", "4096", "-n", "4096", "-k", "4096", "--card", "h200", "--most", "60", "--json"]) == 0
+    learned = [row["parts"]["learned"] for row in json.loads(capsys.readouterr().out)["candidates"]]
+    assert None not in learned[:corrections.CORRECTED]
+    assert set(learned[corrections.CORRECTED:60]) == {None}             # measurements were not asked of these
     assert main(["explain", "-m", "16", "-n", "4096", "-k", "7168", "--card", "h100"]) == 0
     assert "the model of costs" in capsys.readouterr().out
     assert main(["explain", "-m", "4", "-n", "4096", "-k", "7168", "--card", "h100"]) == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -220,3 +222,28 @@ def test_a_problem_is_known_by_all_but_its_pointers() -> None:
     one = Problem(Arrays(A, B, OUT), Options())
     assert one.key == Problem(Arrays(array((16, 32), pointer=0x40), B, OUT), Options()).key
     assert one.key != Problem(Arrays(A, B, OUT), Options(alpha=2.0)).key
+
+
+def test_every_function_refuses_what_requires_grad():
+    """A launch into memory would cut a result off from what it was computed from."""
+    from ptxkit import attention, attention_decode
+
+    there, given = SimpleNamespace(requires_grad=True, dtype="bf16"), SimpleNamespace(dtype="bf16")
+    entries: list[tuple[Callable[..., Any], int, tuple[str, ...]]] = [
+        (gemm.gemm, 2, ("out", "bias", "residual", "c", "a_scale", "b_scale")), (gemm.hgemm, 2, ("out",)),
+        (functools.partial(gemm.Adapter, out=given), 2, ("bias", "residual", "c", "a_scale", "b_scale")),
+        (functools.partial(gemm.group_gemm, cu_seqlens=given), 2, ("out", "x_scale", "w_scale", "out_scale")),
+        (functools.partial(gemm.group_gemm_masked, masked_m=given), 2, ("out", "x_scale", "w_scale")),
+        (functools.partial(gemm.group_gemm_contiguous, m_indices=given), 2, ("out", "x_scale", "w_scale")),
+        (functools.partial(gemm.group_gemm_k, cu_seqlens=given), 2, ("out",)),
+        (functools.partial(gemm.group_gemm_pointers, given, given, given, given, dtype="bf16"), 0, ("x_scale", "w_scale")),
+        (gemm.quantize, 1, ("out", "out_scale")), (functools.partial(gemm.combine, place=given), 1, ("weights", "out")),
+        (functools.partial(gemm.choose_experts, top=2), 1, ()), (attention, 3, ("out", "lse")),
+        (functools.partial(attention_decode, page_table=given, lengths=given), 3, ("out", "lse"))]
+    for function, count, names in entries:
+        for place in range(count):
+            with pytest.raises(LaunchError, match="requires grad, and a launch into memory has no gradient"):
+                function(*(there if each == place else given for each in range(count)))
+        for name in names:
+            with pytest.raises(LaunchError, match=f"^{name} requires grad"):
+                function(*[given] * count, **{name: there})

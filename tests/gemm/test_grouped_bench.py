@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import itertools
 import json
@@ -312,3 +313,14 @@ def test_the_worst_rows_are_measured_again(card, tmp_path):
     assert ["before" in row for row in found["rows"]] == [False, True]
     assert found["rows"][1]["ratios"]["best"]["ratio"] == pytest.approx(0.5, rel=0.2)
     assert found["summary"]["bf16"]["ratio to peer"]["least_shape"] == str(Case(4, 16, 64, 64))
+
+
+def test_tools_choose_for_the_card_that_they_run_on():
+    """Without a card a heuristic chooses for an H200."""
+    least = {"heuristic": 2, "candidates": 2, "clocks": 3, "tiles_of": 2, "each_tile": 2, "tuned": 2}
+    folder = Path(bench.__file__).parents[1]
+    for path in (*folder.rglob("*.py"), *(folder.parent / "launch").glob("*.py"), *(folder.parents[1] / "benchmarks").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in least and path.name != "ptr_array.py":
+                given = len(node.args) + sum(one.arg == "card" for one in node.keywords)
+                assert given >= least[node.func.id], f"{path.name}:{node.lineno}"

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
+from ptxkit.cards import H200, Card
 from ptxkit.dsl.values import FieldError, changed
 from ptxkit.errors import PtxkitError
 from ptxkit.measure.contest import prepared, sampled, times_of
@@ -29,6 +30,7 @@ from ...problem.grouped import GroupProblem
 from ...scheduler.grouped import ORDERS, Order
 from ..assembly import assemble
 from ..grouped_settings import SettingError, read, with_settings
+from ..options import card as card_of
 from ..problems import problem_of
 from .baselines import BaselineError, wgmma
 from .figures import whole, worst
@@ -42,31 +44,31 @@ from .rows import contestants, each, header, rates
 from .run import ceilings, device, library, reader, told
 from .shapes import Problem
 
-Variant = Callable[[GroupedConfig, GroupProblem], GroupedConfig]
-"""Another configuration of a problem. Raises where there is none."""
+Variant = Callable[[GroupedConfig, GroupProblem, Card], GroupedConfig]
+"""Another configuration of a problem on a card. Raises where there is none."""
 TILES = "tiles"
 """Every tile that the heuristic chooses from."""
 
 
-def _in_order(order: Order, config: GroupedConfig, problem: GroupProblem) -> GroupedConfig:
+def _in_order(order: Order, config: GroupedConfig, problem: GroupProblem, card: Card) -> GroupedConfig:
     return replace(config.alone, scheduler=in_this_order(config.scheduler, order))
 
 
-def _ends(ends: GroupEnds, config: GroupedConfig, problem: GroupProblem) -> GroupedConfig:
+def _ends(ends: GroupEnds, config: GroupedConfig, problem: GroupProblem, card: Card) -> GroupedConfig:
     """Staged stores that end with the group in this way."""
     if not isinstance(config.store, StagedGroups):
         raise SettingError("the configuration stores directly")
     return replace(config.alone, store=replace(config.store, ends=ends))
 
 
-def _in_shared(config: GroupedConfig, problem: GroupProblem) -> GroupedConfig:
+def _in_shared(config: GroupedConfig, problem: GroupProblem, card: Card) -> GroupedConfig:
     """Block scales through shared memory."""
     if not problem.scales_in_shared:
         raise SettingError("there are no block scales that can come through shared memory")
     return with_settings(config, {"schedule": Cooperative(sums=problem.sums())})
 
 
-def _overlap(config: GroupedConfig, problem: GroupProblem) -> GroupedConfig:
+def _overlap(config: GroupedConfig, problem: GroupProblem, card: Card) -> GroupedConfig:
     """The same with promotion that overlaps, in 128 x 128."""
     if not problem.scales_in_shared:
         raise SettingError("there are no block scales that can come through shared memory")
@@ -74,10 +76,10 @@ def _overlap(config: GroupedConfig, problem: GroupProblem) -> GroupedConfig:
                                   "scheduler.cluster.m": 1})
 
 
-def _invariant(config: GroupedConfig, problem: GroupProblem) -> GroupedConfig:
+def _invariant(config: GroupedConfig, problem: GroupProblem, card: Card) -> GroupedConfig:
     asked = copy.copy(problem)
     asked.options = replace(problem.options, batch_invariant=True)
-    return heuristic(asked)
+    return heuristic(asked, card)
 
 
 VARIANTS: dict[str, Variant] = {
@@ -129,17 +131,17 @@ def variant_of(name: str) -> Variant:
         there = ", ".join((*VARIANTS, TILES))
         raise BaselineError(f"--variants {name}: there are {there}, and settings such as tile.BN=128+scheduler=DynamicGroups; {error}") \
             from None
-    return lambda config, problem: with_settings(config, settings)
+    return lambda config, problem, card: with_settings(config, settings)
 
 
-def variants_of(config: GroupedConfig, names: Sequence[str], problem: GroupProblem) -> dict[str, GroupedConfig]:
+def variants_of(config: GroupedConfig, names: Sequence[str], problem: GroupProblem, card: Card = H200) -> dict[str, GroupedConfig]:
     """The same configuration with changes, without those that it cannot have and those that change nothing; and for TILES every tile that
     the heuristic chooses from."""
-    found = {name: tile for name, tile in each_tile(problem).items() if tile != config} if TILES in names else {}
+    found = {name: tile for name, tile in each_tile(problem, card).items() if tile != config} if TILES in names else {}
     for name in (name for name in names if name != TILES):
         variant = variant_of(name)
         try:
-            other = variant(config, problem)
+            other = variant(config, problem, card)
         except (ConfigError, SettingError):
             continue
         if other not in (config, *found.values()):
@@ -156,12 +158,12 @@ def row(torch: Any, case: Case, regime: Regime, limits: Mapping[str, Any], senso
     if sentence:
         found["wrong"] = sentence
         return found
-    seen = problem_of(case)
-    config = heuristic(seen)
+    seen, card = problem_of(case), card_of(None)
+    config = heuristic(seen, card)
     ours = Entry("ours", [launch(data, case) for data in sets], detail={"config": str(config)})
     others: dict[str, Callable[[], Entry]] = {
         name: functools.partial(entry, torch, name, peer, case, sets) for name, peer in baselines(against).items()}
-    for name, variant in variants_of(config, names, seen).items():
+    for name, variant in variants_of(config, names, seen, card).items():
         others[f"ours, {name}"] = functools.partial(_variant, torch, f"ours, {name}", case, sets, variant)
     timer = TorchTimer(torch)
     own = capture(timer, ours, regime)
@@ -221,9 +223,10 @@ def compare(cases: Sequence[Case], *, regimes: Sequence[str] = ("burst",), round
     results["summary"] = {}
     say(told(limits))
     wanted: list[GroupedConfig] = []
+    card = card_of(None)
     for one in map(problem_of, cases):
-        chosen = heuristic(one)
-        wanted += [chosen, *variants_of(chosen, variants, one).values()]
+        chosen = heuristic(one, card)
+        wanted += [chosen, *variants_of(chosen, variants, one, card).values()]
     assemble(wanted, say)
     # one regime after another: a sustained case leaves the card too warm for a burst
     jobs = [(REGIMES[name], number, case) for name in regimes for number, case in enumerate(cases)
@@ -279,7 +282,7 @@ def sweep(cases: Sequence[Case], *, seconds: float = 120.0, path: Path | None = 
     torch = library()
     begin = time.perf_counter()
     results = header(device=device(torch))
-    by_case = {case: list(candidates(problem_of(case))) for case in cases}
+    by_case = {case: list(candidates(problem_of(case), card_of(None))) for case in cases}
     assemble([config for configs in by_case.values() for config in configs], say)
     say(f"assembled {len({c for configs in by_case.values() for c in configs})} configurations in {time.perf_counter() - begin:.0f} s")
     return each(torch, results, list(by_case), lambda done, case: _swept(torch, case, by_case[case]), _swept_line, path=path, say=say,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ptxkit.cards import H200, Card
+
 from ...config.grouped import DynamicGroups, GroupedConfig, GroupLoads, StagedGroups, StaticGroups, SwapAB
 from ...config.parts import Cooperative, Pingpong, Promotion, Swizzle, Tile
 from ...heuristic.group_tile import GroupTile, in_this_order, swapped
@@ -16,26 +18,26 @@ Candidate = tuple[GroupTile, GroupLoads]
 ORDERS = StaticGroups(), DynamicGroups()
 
 
-def each_tile(problem: GroupProblem) -> dict[str, GroupedConfig]:
+def each_tile(problem: GroupProblem, card: Card = H200) -> dict[str, GroupedConfig]:
     """The tiles that are chosen from where groups have more than a few tokens, each in a kernel that works whatever the lengths."""
-    found = {str(each.tile): alone(each.tile, problem) for each in tiles_of(problem)}
+    found = {str(each.tile): alone(each.tile, problem) for each in tiles_of(problem, card)}
     return {name: config for name, config in found.items() if config is not None}
 
 
-def candidates(problem: GroupProblem) -> Iterator[GroupedConfig]:
-    """Configurations worth trying for a problem, the heuristic's first."""
-    first = heuristic(problem)
+def candidates(problem: GroupProblem, card: Card = H200) -> Iterator[GroupedConfig]:
+    """Configurations worth trying for a problem on a card, the heuristic's first."""
+    first = heuristic(problem, card)
     found = dict.fromkeys((first, *(each.alone for each in first.kernels)))
     yield from found
     seen = set(found)
-    for tile, loads in _shapes(problem):
+    for tile, loads in _shapes(problem, card):
         config = alone(tile, problem, loads)
         if config is not None and config not in seen:
             seen.add(config)
             yield config
 
 
-def _shapes(problem: GroupProblem) -> Iterator[Candidate]:
+def _shapes(problem: GroupProblem, card: Card) -> Iterator[Candidate]:
     span, loads = 1024 // problem.x.bits, loads_of(problem)     # elements of 128 bytes
     if problem.mean <= 2 * FEW:
         sizes = (8, 16, 32, 48, 64, 96, 128, 192, 256)
@@ -56,7 +58,7 @@ def _shapes(problem: GroupProblem) -> Iterator[Candidate]:
                     for once in (True, False):
                         yield replace(tile, scheduler=order), replace(loads, weights_evict_first=once)
     if problem.mean >= FEW // 2:
-        for tile in (each.tile for each in tiles_of(problem)):
+        for tile in (each.tile for each in tiles_of(problem, card)):
             yield tile, loads
             dynamic = isinstance(tile.scheduler, DynamicGroups)
             yield replace(tile, scheduler=in_this_order(tile.scheduler, "linear" if dynamic else "dynamic")), loads

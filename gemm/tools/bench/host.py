@@ -75,7 +75,7 @@ def _choices() -> dict[str, float]:
     """Of a kind of operands that is new, all else known; and of a shape that is new."""
     problems = [described(problem) for problem in drawn(1, 120)]
     for problem in problems[:10]:
-        heuristic(problem)
+        heuristic(problem, H200)
     kinds = []
     for problem in problems[:40]:
         choice._candidates.cache_clear()
@@ -85,7 +85,7 @@ def _choices() -> dict[str, float]:
 
 
 def _chosen(problem: Asked) -> Any:
-    return tuned(problem, H200) or heuristic(problem)
+    return tuned(problem, H200) or heuristic(problem, H200)
 
 
 def _configurations() -> dict[str, float]:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ptxkit.cards import H200, Card
+
 from ...config.grouped import CONTIGUOUS_ROWS, GroupedConfig, GroupLoads, StagedGroups
 from ...config.parts import ConfigError, Direct, Pingpong
 from ...heuristic.group_tile import in_this_order
@@ -21,6 +23,7 @@ from ...scheduler.group_table import Layout
 from ...scheduler.grouped import Order
 from ..assembly import assemble
 from ..grouped_settings import from_defaults
+from ..options import card as card_of
 from ..problems import array, scales_by_rows
 from ..reference import EIGHT_BITS, accumulation, silu_and_mul
 from . import guarded
@@ -102,12 +105,12 @@ class Trial:
                              array(self.out, *shape, self.n), *scales)
         return GroupProblem(arrays, GroupOptions(self.layout, self.gated, self.mean, self.fast))
 
-    def config(self) -> GroupedConfig | None:
-        """What it is launched with: the heuristic's configuration, with this trial's changes where they go together."""
+    def config(self, card: Card = H200) -> GroupedConfig | None:
+        """What it is launched with on a card: the heuristic's configuration, with this trial's changes where they go together."""
         problem = self.problem()
         if problem.empty:
             return None
-        found = heuristic(problem)
+        found = heuristic(problem, card)
         if self.pairs and not problem.by_element:
             with contextlib.suppress(ConfigError):
                 found = PAIR.config(problem.operands, problem.sums, GroupLoads(), False)
@@ -192,7 +195,7 @@ def check(torch: Any, trial: Trial, config: GroupedConfig | None = None) -> str 
     else:
         x_scale = w_scale = masked_scale = None
     how: dict[str, Any] = {"w_scale": w_scale, "activation": "silu_and_mul" if trial.gated else None, "fast_accum": trial.fast,
-                           "config": config or trial.config()}
+                           "config": config or trial.config(card_of(None))}
 
     def launch(out: Any) -> None:
         if trial.layout == "contiguous":
@@ -357,8 +360,8 @@ def run(count: int, seed: int) -> dict[str, Any]:
     """Check `count` random launches, replays, groups with matrices of their own, gathered rows and quantised results; {"trials",
     "failures", ...}."""
     def checks(torch: Any) -> Iterator[Checked]:
-        chosen = trials(count, seed)
-        assemble([config for config in (trial.config() for trial in chosen) if config is not None], print)
+        chosen, card = trials(count, seed), card_of(None)
+        assemble([config for config in (trial.config(card) for trial in chosen) if config is not None], print)
         for trial in chosen:
             yield {**asdict(trial), "lengths": list(trial.lengths)[:40]}, check(torch, trial)
         yield from (({}, sentence) for sentence in replay(torch, seed))
