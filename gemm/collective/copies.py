@@ -6,13 +6,12 @@ copies at a time. What lies past the end of a line or past the last line is zero
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ptxkit import Ptr, Reg, Ring, if_, ring, smem
+from ptxkit import Ptr, Reg, Ring, for_range, if_, ring, smem
 from ptxkit.ptx import add, bar, cp, cvt, ld, mbarrier, mov, mul, prmt, selp, shl, st, xor
-from ptxkit.ptx import max as max_
 from ptxkit.smem import Tile
 from ptxkit.types import b8, b32, pred, u32, u64
 
@@ -20,34 +19,13 @@ from ..config.parts import AsyncCopies, ElementCopies
 from ..scheduler.work import WorkTile
 from .atoms import WARPGROUP
 from .pipeline import Pipeline
+from .shifted_copies import ShiftedCopy
+from .source import SPAN, Source, Step, left
 from .tiled import TiledCopy
 
-SPAN = 128                  # bytes of a line of a span: eight chunks of 16, which the swizzle permutes
 WORD = 4                    # bytes that are stored at once where elements are copied one by one
 TILE_LINES = 32             # across lines: a warp copies 8 lines by 4 words, the warpgroup 32 lines by 4 words
 BATCH = 12                  # words of a thread that are loaded at once where they pass through registers; twice as many are under way
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """An operand as kernel parameters: its address, and its strides in elements from line to line of a tile, along a line, and from batch
-    to batch."""
-
-    pointer: Ptr[b8]
-    line: Reg[u32]
-    inner: Reg[u32]
-    batch: Reg[u64]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one instruction of a thread copies: `lines` after the thread's own line, `inner` elements after its own place, to `offset` bytes
-    after its own address, whose bits of `flip` are flipped: the swizzle of those lines and places."""
-
-    lines: int
-    inner: int
-    offset: int
-    flip: int
 
 
 class LineCopy:
@@ -89,7 +67,7 @@ class LineCopy:
     def load(self, stage: Reg[u32], line: Reg[u32], inner: Reg[u32], batch: Reg[u32] | None) -> None:
         """Copy the tile from `line` and `inner` on, in elements, into the stage."""
         at, along = line + self.own_line, inner + self.own_inner
-        lines, rest = _left(self.lines, at), _left(self.inner, along)
+        lines, rest = left(self.lines, at), left(self.inner, along)
         pointer = self._pointer(at, along, batch)
         home = self.tile[stage].register() + self.own_offset
         flipped: dict[int, Reg[u32]] = {0: home}
@@ -155,10 +133,42 @@ class LineCopy:
         return prmt.b32(pairs[0], pairs[1], 0x5410)
 
 
-def _left(extent: Reg[u32], at: Reg[u32]) -> Reg[u32]:
-    """How many there are from `at` on, not below 0."""
-    there: Any = max_.s32(extent - at, 0)
-    return there  # type: ignore[no-any-return]
+class Ahead:
+    """The operands of a work tile that are shifted: what is copied before its stage has its turn."""
+
+    def __init__(self, work: WorkTile, copies: Sequence[tuple[ShiftedCopy, Reg[u32]]], depth: int) -> None:
+        self.work, self.copies, self.depth, self.slots = work, copies, depth, copies[0][0].ahead
+        self.filled, self.taken = mov.u32(0), mov.u32(0)
+        with for_range(self.slots - 1) as number:
+            self._issue(number)
+
+    def advance(self, k: Reg[u32]) -> None:
+        """Copy the last stage that has room, and wait for stage `k`, which is to be loaded next."""
+        self._issue(k + (self.slots - 1))
+        cp.async_.wait_group(self.slots - 1)
+        bar.warp.sync(0xFFFFFFFF)
+
+    def load(self, stage: Reg[u32], at: Reg[u32]) -> None:
+        """Shift what was copied for the stage that begins at `at` of K."""
+        for copy, mn in self.copies:
+            copy.load(self.taken, stage, *self._begin(copy, mn, at), self.work.batch)
+        self._next(self.taken)
+
+    def _issue(self, k: Reg[u32]) -> None:
+        with if_(k < self.work.stages):
+            first = self.work.first
+            at = (k if isinstance(first, int) and first == 0 else k + first) * self.depth
+            for copy, mn in self.copies:
+                copy.issue(self.filled, *self._begin(copy, mn, at), self.work.batch)
+            self._next(self.filled)
+        cp.async_.commit_group()
+
+    def _begin(self, copy: ShiftedCopy, mn: Reg[u32], at: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
+        return (mn, at) if copy.tile.layout.major == "k" else (at, mn)
+
+    def _next(self, slot: Reg[u32]) -> None:
+        add.u32(slot, slot, 1)
+        mov.u32(slot, selp.u32(0, slot, slot == self.slots))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +180,8 @@ class CopyProducer:
     """
 
     pipeline: Pipeline
-    a: TiledCopy | LineCopy
-    b: TiledCopy | LineCopy
+    a: TiledCopy | LineCopy | ShiftedCopy
+    b: TiledCopy | LineCopy | ShiftedCopy
     thread: Reg[u32]
     position: Ring
 
@@ -181,9 +191,13 @@ class CopyProducer:
         both = (self.a, row), (self.b, column)
         mapped = [(copy, mn) for copy, mn in both if isinstance(copy, TiledCopy)]
         copied = [(copy, mn) for copy, mn in both if isinstance(copy, LineCopy)]
+        shifted = [(copy, mn) for copy, mn in both if isinstance(copy, ShiftedCopy)]
+        ahead = Ahead(work, [(copy, mn) for copy, mn in shifted], depth) if shifted else None
         with ring(self.position, work.stages) as (k, stage, parity):
             number = k if isinstance(work.first, int) and work.first == 0 else k + work.first
             at = number * depth
+            if ahead is not None:
+                ahead.advance(k)
             pipeline.acquire(stage, parity)
             if mapped:
                 with if_(self.thread == 0):
@@ -193,13 +207,15 @@ class CopyProducer:
             for lines, mn in copied:
                 line, inner = (mn, at) if lines.tile.layout.major == "k" else (at, mn)
                 lines.load(stage, line, inner, work.batch)
-            self._arrive(stage, [lines for lines, _ in copied])
+            if ahead is not None:
+                ahead.load(stage, at)
+            self._arrive(stage, [*(lines for lines, _ in copied), *(lines for lines, _ in shifted)])
 
     def tail(self) -> None:
         """Before the producer exits: wait until every stage is empty."""
         self.pipeline.producer_tail(self.position)
 
-    def _arrive(self, stage: Reg[u32], copied: list[LineCopy]) -> None:
+    def _arrive(self, stage: Reg[u32], copied: Sequence[LineCopy | ShiftedCopy]) -> None:
         full = self.pipeline.full[stage]
         if any(lines.asynchronous for lines in copied):
             cp.async_.mbarrier.arrive.noinc.shared__cta.b64(full)
@@ -208,4 +224,4 @@ class CopyProducer:
             mbarrier.arrive.shared__cta.b64(full, pred=(self.thread & 31) == 0)
 
 
-__all__ = ["CopyProducer", "LineCopy", "Source"]
+__all__ = ["CopyProducer", "LineCopy"]

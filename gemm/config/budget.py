@@ -25,6 +25,7 @@ from .parts import (
     Pingpong,
     Promoted,
     Schedule,
+    ShiftedCopies,
     Sums,
     TensorCopies,
     TensorCoreSums,
@@ -71,6 +72,8 @@ def copied_lines(copies: OperandCopies) -> int:
         return 1
     if isinstance(copies, ElementCopies):
         return 32 if copies.across else 4
+    if isinstance(copies, ShiftedCopies):
+        return 16
     return copies.bytes
 
 
@@ -78,9 +81,15 @@ def copying_arrivals(*copies: OperandCopies, size: int) -> int:
     """The arrivals on full[stage] besides arrive.expect_tx: every thread's after its cp.async, every warp's after its stores. An element
     of `size` 4 is copied by cp.async too."""
     threads = [one for one in copies if not isinstance(one, TensorCopies)]
-    stores = any(isinstance(one, ElementCopies) and size != COPIED_WORD for one in threads)
-    asynchronous = any(isinstance(one, AsyncCopies) or size == COPIED_WORD for one in threads)
+    shifted = any(isinstance(one, ShiftedCopies) for one in threads)
+    stores = shifted or any(isinstance(one, ElementCopies) and size != COPIED_WORD for one in threads)
+    asynchronous = not shifted and any(isinstance(one, AsyncCopies) or size == COPIED_WORD for one in threads)
     return WARPGROUP * asynchronous + WARPGROUP // 32 * stores
+
+
+def raw_bytes(copies: OperandCopies, tile_bytes: int) -> int:
+    """The bytes in which threads keep what they have copied of an operand, and not yet shifted into its tile of so many bytes."""
+    return copies.ahead * (tile_bytes // STAGE_BYTES) * (STAGE_BYTES + 16) if isinstance(copies, ShiftedCopies) else 0
 
 
 def mma_registers(schedule: Schedule, copying: bool = False) -> int:
@@ -180,5 +189,5 @@ def default_warpgroups(BM: int) -> Literal[1, 2, 3]:
 
 __all__ = ["BARRIER_BYTES", "STAGE_BYTES", "accumulator_registers", "buffers_problem", "copied_lines", "copying_arrivals", "deepest_ring",
            "default_warpgroups", "m64_blocks",
-           "mma_registers", "promoted", "promoted_by_halves", "register_problem", "ring_bytes", "stage_bytes", "staging_bytes",
+           "mma_registers", "promoted", "promoted_by_halves", "raw_bytes", "register_problem", "ring_bytes", "stage_bytes", "staging_bytes",
            "store_boxes", "sums_of", "threads", "warpgroups_of", "when_scales_are_read"]

@@ -35,6 +35,7 @@ from .parts import (
     Rows,
     Schedule,
     Scheduler,
+    ShiftedCopies,
     SplitK,
     Staged,
     Static,
@@ -192,7 +193,8 @@ class DenseConfig(TiledConfig):
         if self.splits_in_cluster:
             bytes += self.splits * columns_per_split(self.tile.BN, self.splits) * 8 * self.tile.BM * 4 + 8
         dynamic = DynamicScheduler.BYTES if isinstance(self.scheduler, Dynamic) else 0
-        return bytes + dynamic
+        depth = self.tile.BK * self.operands.a.bits // 8
+        return bytes + dynamic + budget.raw_bytes(self.loads.a, self.tile.BM * depth) + budget.raw_bytes(self.loads.b, self.tile.BN * depth)
 
     @property
     def smem_bytes(self) -> int:
@@ -376,10 +378,12 @@ class DenseConfig(TiledConfig):
         return budget.register_problem(self.tile, self.schedule, self.operands.accumulator, self.by_threads)
 
 
-def _copies(copies: AsyncCopies | ElementCopies) -> str:
+def _copies(copies: AsyncCopies | ElementCopies | ShiftedCopies) -> str:
     """In words."""
     if isinstance(copies, AsyncCopies):
         return f"cp.async of {copies.bytes} bytes"
+    if isinstance(copies, ShiftedCopies):
+        return f"shifts, {copies.ahead} stages held"
     return "elements across lines" if copies.across else "elements"
 
 

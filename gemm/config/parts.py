@@ -251,15 +251,27 @@ class ElementCopies:
     across: bool = False
 
 
-OperandCopies = TensorCopies | AsyncCopies | ElementCopies
+@dataclass(frozen=True, slots=True)
+class ShiftedCopies:
+    """The producer warpgroup loads the units of 16 bytes that an operand's lines touch by cp.async, and shifts them into the tile
+    `ahead` - 1 stages later. Any operand whose lines are contiguous allows that."""
+
+    ahead: int = 3
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.ahead <= MAX_STAGES:
+            raise ConfigError(f"2 to {MAX_STAGES} stages are held before they are shifted, not ahead={self.ahead}")
+
+
+OperandCopies = TensorCopies | AsyncCopies | ElementCopies | ShiftedCopies
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedLoads:
     """How operands are read of which threads copy at least one."""
 
-    a: TensorCopies | AsyncCopies | ElementCopies = AsyncCopies()
-    b: TensorCopies | AsyncCopies | ElementCopies = AsyncCopies()
+    a: TensorCopies | AsyncCopies | ElementCopies | ShiftedCopies = AsyncCopies()
+    b: TensorCopies | AsyncCopies | ElementCopies | ShiftedCopies = AsyncCopies()
     a_rows: ClassVar[int] = 0
     b_evict_first: ClassVar[bool] = False
     l2_prefetch_stages: ClassVar[int] = 0
@@ -269,6 +281,9 @@ class CopiedLoads:
     def __post_init__(self) -> None:
         if isinstance(self.a, TensorCopies) and isinstance(self.b, TensorCopies):
             raise ConfigError("threads copy neither A nor B: take Loads()")
+        others = {type(one) for one in (self.a, self.b)} - {TensorCopies}
+        if ShiftedCopies in others and len({self.a, self.b} - {TensorCopies()}) > 1:
+            raise ConfigError("what is shifted goes together with tensor copies or its like: take ShiftedCopies of one `ahead` for both")
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +315,6 @@ class Loads:
 
 __all__ = ["L2_FETCH", "MAX_CLUSTER", "MAX_SPLITS", "MAX_STAGES", "ROWS", "AsyncCopies", "BlockScaled", "ClusterShape", "ConfigError",
            "Cooperative", "CopiedLoads", "Direct", "Dynamic", "ElementCopies", "Hilbert", "L2Fetch", "Loads", "OperandCopies",
-           "Pingpong", "Promoted", "Promotion", "Raster", "Rows", "ScaleLoad", "Schedule", "Scheduler", "SplitK", "Staged",
+           "Pingpong", "Promoted", "Promotion", "Raster", "Rows", "ScaleLoad", "Schedule", "Scheduler", "ShiftedCopies", "SplitK", "Staged",
            "Static", "Store", "StreamK", "Sums", "Swizzle", "TensorCopies", "TensorCoreSums", "ThreadScaled", "Tile",
            "TileOrder", "Transposed", "chosen"]

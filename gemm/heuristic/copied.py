@@ -31,6 +31,7 @@ from ..config.parts import (
     Loads,
     OperandCopies,
     Scheduler,
+    ShiftedCopies,
     SplitK,
     Static,
     Sums,
@@ -49,6 +50,7 @@ REQUEST = 4.0               # clocks of the load and store units for a request o
 ELEMENTS = {1: 5.0, 2: 3.0, 4: 1.0}
 """Requests for 128 bytes that are copied by element, by the size of one: the loads of a word, and its store."""
 ACROSS = 2.0                # times as many where neighbouring threads have neighbouring lines
+SHIFTED = 1.5                # requests for 128 bytes that are shifted
 LATENCY = 30.0              # clocks of a line of 128 bytes whose elements pass through registers, of which 24 are under way at once
 COPY = 3000.0               # of a launch more, which begins while the one before ends
 BY_ELEMENT = 50.0           # further clocks of a warpgroup to store 64 x 8 of a tile by element
@@ -98,6 +100,8 @@ def requests(copies: OperandCopies, lines: int, size: int) -> float:
         return 0.0
     if isinstance(copies, ElementCopies):
         return lines * ELEMENTS[size] * (ACROSS if copies.across else 1.0)
+    if isinstance(copies, ShiftedCopies):
+        return lines * SHIFTED
     return lines * STAGE_BYTES / 32 / copies.bytes
 
 

@@ -8,7 +8,7 @@ from ptxkit import Ptr, Reg, ctaid, for_range, kernel, nctaid, smem, tid
 from ptxkit.ptx import add, bar, cvt, griddepcontrol, ld, mov, mul, opcode, prmt, shl, st
 from ptxkit.types import b8, b32, pred, u32, u64
 
-from ..collective.copies import Source
+from ..collective.source import Source
 from ..scheduler.fast_divmod import ceil_div
 
 THREADS = 256

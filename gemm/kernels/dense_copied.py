@@ -13,12 +13,14 @@ from ptxkit.types import f32, u32
 
 from ..collective.atoms import ROWS, Mma
 from ..collective.cluster import Cluster
-from ..collective.copies import CopyProducer, LineCopy, Source
+from ..collective.copies import CopyProducer, LineCopy
 from ..collective.epilogue import DirectStore, Edges, Fused, allocate_staging, elements_of, tile_store
 from ..collective.epilogue_ops import PLAIN_SUM, Fusion, FusionArguments, FusionOperands, Strided
 from ..collective.mainloop_promoted import MmaMainloop
 from ..collective.ordered_barrier import OrderedSequence
 from ..collective.pipeline import Pipeline
+from ..collective.shifted_copies import ShiftedCopy
+from ..collective.source import Source
 from ..collective.split_k import ClusterReduction, SplitKStore
 from ..collective.stream_k import RunReduction, StreamKStore
 from ..collective.tiled import Multicast, TiledCopy, TiledMma
@@ -26,7 +28,20 @@ from ..collective.vector_scales import ScaledMma, VectorScales
 from ..collective.warpgroups import mma_threads, producer_warpgroup, start
 from ..config import budget
 from ..config.dense import Operands
-from ..config.parts import Cooperative, CopiedLoads, Direct, Pingpong, SplitK, Staged, Static, Store, StreamK, TensorCopies, Tile
+from ..config.parts import (
+    Cooperative,
+    CopiedLoads,
+    Direct,
+    Pingpong,
+    ShiftedCopies,
+    SplitK,
+    Staged,
+    Static,
+    Store,
+    StreamK,
+    TensorCopies,
+    Tile,
+)
 from ..scheduler.dense import tile_scheduler
 from ..scheduler.work import TileDivmod
 from .shape import Shape, stage_tiles
@@ -78,14 +93,16 @@ def gemm_copied(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, k: Reg[u
     with producer_warpgroup(thread, mma_warpgroups, keep=True):
         role("producer")
         def copy(tensormap: TensorMap, smem: SharedTile[Any], copies: Any, source: Source, extent: Reg[u32],
-                 shared: Callable[[], Multicast]) -> TiledCopy | LineCopy:
+                 shared: Callable[[], Multicast], name: str) -> TiledCopy | LineCopy | ShiftedCopy:
             if isinstance(copies, TensorCopies):
                 return TiledCopy(tensormap, smem, shared())
             lines, inner = (extent, k) if smem.layout.major == "k" else (k, extent)
+            if isinstance(copies, ShiftedCopies):
+                return ShiftedCopy(copies, smem, source, lines, inner, thread, name)
             return LineCopy(copies, smem, source, lines, inner, thread)
 
-        producer = CopyProducer(pipeline, copy(a, a_tile, loads.a, a_source, shape.m, cluster.of_a),
-                                copy(b, b_tile, loads.b, b_source, shape.n, cluster.of_b), thread, Ring(stages))
+        producer = CopyProducer(pipeline, copy(a, a_tile, loads.a, a_source, shape.m, cluster.of_a, "a"),
+                                copy(b, b_tile, loads.b, b_source, shape.n, cluster.of_b, "b"), thread, Ring(stages))
         with tiles.work() as work:
             producer.load(work, work.m * tile.BM, work.n * tile.BN)
         producer.tail()

@@ -10,7 +10,7 @@ from ptxkit.layout import Major
 from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import TYPES
 
-from ..config.parts import AsyncCopies, ElementCopies, OperandCopies, TensorCopies
+from ..config.parts import AsyncCopies, ElementCopies, OperandCopies, ShiftedCopies, TensorCopies
 
 UNIT = 16                   # bytes: tensor copies need lines, and batches, that begin at multiples of it
 ALIGNED = 128               # bytes, of which lines of a copy of an operand begin at multiples
@@ -114,6 +114,8 @@ def allows(best: OperandCopies, given: OperandCopies) -> bool:
     """Whether an operand that allows the copies `best` can be read by `given`."""
     if isinstance(given, TensorCopies):
         return isinstance(best, TensorCopies)
+    if isinstance(given, ShiftedCopies):
+        return not (isinstance(best, ElementCopies) and best.across)
     if isinstance(given, ElementCopies):
         return given.across or not (isinstance(best, ElementCopies) and best.across)
     return isinstance(best, AsyncCopies) and given.bytes <= best.bytes

@@ -70,12 +70,13 @@ class Memory:
 # ----------------------------------------------------------------------------------------------------- resolution
 
 
-def resolve(f: Fragment, mask: int, op: Op, space: str, address: Any, size: int) -> tuple[Memory, Places]:
-    """Where an access of `size` bytes goes; a fault when it is misaligned or out of bounds."""
+def resolve(f: Fragment, mask: int, op: Op, space: str, address: Any, size: int, reach: int | None = None) -> tuple[Memory, Places]:
+    """Where an access of `size` bytes goes; a fault when it is misaligned or out of bounds. `reach`: the bytes of it in global memory that
+    are accessed at all (None: all)."""
     if space[:6] == "shared":
         return _shared(f, mask, op, address, size, own=space != "shared::cluster")
     if space == "global":
-        return _global(f, mask, op, address, size)
+        return _global(f, mask, op, address, size, reach)
     if not space:
         return _generic(f, mask, op, address, size)
     return _private(f, mask, op, space, address, size)
@@ -150,11 +151,11 @@ def remote(f: Fragment, op: Op, rank: int, *, own: bool = False) -> None:
                     "end the kernel with a cluster barrier after the last remote access", op)
 
 
-def _global(f: Fragment, mask: int, op: Op, address: Any, size: int) -> tuple[Memory, Places]:
-    memory = f.machine.memory
+def _global(f: Fragment, mask: int, op: Op, address: Any, size: int, reach: int | None = None) -> tuple[Memory, Places]:
+    memory, reach = f.machine.memory, size if reach is None else reach
     if type(address) is int:
         place = address - GLOBAL
-        if place & size - 1 or memory.allocation(place, place + size) is None:
+        if place & size - 1 or memory.allocation(place, place + reach) is None:
             raise _fault(f, mask, op, address, size, "no buffer lies")
         return memory, place
     places = address.view(np.int64) - GLOBAL
@@ -163,9 +164,9 @@ def _global(f: Fragment, mask: int, op: Op, address: Any, size: int) -> tuple[Me
     low, high = int(places.min()), int(places.max())
     if int(np.bitwise_or.reduce(places)) & size - 1:
         raise _fault(f, mask, op, address, size, "no buffer lies")
-    if memory.allocation(low, high + size) is None:
+    if memory.allocation(low, high + reach) is None:
         for place in places.tolist():
-            if memory.allocation(place, place + size) is None:
+            if memory.allocation(place, place + reach) is None:
                 raise _fault(f, mask, op, place + GLOBAL, size, "no buffer lies")
     return memory, places
 

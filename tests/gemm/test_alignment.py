@@ -30,6 +30,7 @@ from ptxkit.gemm.config.parts import (
     OperandCopies,
     Pingpong,
     Rows,
+    ShiftedCopies,
     SplitK,
     Static,
     StreamK,
@@ -125,6 +126,7 @@ def test_many_random_products() -> None:
 
 
 BOTH = CopiedLoads(AsyncCopies(4), AsyncCopies(4))
+SHIFTED = CopiedLoads(ShiftedCopies(2), ShiftedCopies(2))
 STRUCTURES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"tile": Tile(64, 64), "loads": BOTH}, {"k": 330}),                                                        # once round the ring
     ({"tile": Tile(64, 64), "loads": BOTH, "stages": 2, "schedule": Pingpong()}, {"m": 140}),
@@ -142,6 +144,16 @@ STRUCTURES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"tile": Tile(64, 32), "store": Rows(), "operands": Operands(out=f32)}, {"out": "f32", "k": 104, "n": 37}),
     ({"tile": Tile(64, 32), "store": Rows()}, {"k": 104, "n": 37, "offsets": (0, 0, 1, 0)}),                    # two rows at a time
     ({"tile": Tile(64, 16), "store": Rows()}, {"k": 104, "n": 37}),                                             # four
+    ({"tile": Tile(64, 64), "loads": SHIFTED}, {"k": 331, "offsets": (3, 5, 0, 0)}),                            # once round the ring
+    ({"tile": Tile(64, 64), "loads": SHIFTED, "stages": 2, "schedule": Pingpong(), "operands": Operands(batched=True)},
+     {"m": 140, "k": 201, "batches": 2}),
+    ({"tile": Tile(64, 64), "loads": CopiedLoads(ShiftedCopies(4), ShiftedCopies(4)), "scheduler": SplitK(2, "cluster")},
+     {"k": 331, "pads": (1, 3, 0, 0)}),
+    ({"tile": Tile(64, 96), "loads": CopiedLoads(TensorCopies(), ShiftedCopies(5))}, {"k": 200, "offsets": (0, 1, 0, 0)}),
+    ({"tile": Tile(64, 64, 128), "loads": SHIFTED, "operands": Operands(a_major="mn", b_major="mn")},
+     {"m": 150, "k": 331, "layout": "tn", "offsets": (1, 7, 0, 0)}),
+    ({"tile": Tile(64, 64), "loads": SHIFTED, "operands": Operands(f32, f32, f32)}, {"a": "f32", "k": 133, "offsets": (1, 2, 0, 0)}),
+    ({"tile": Tile(64, 64), "loads": SHIFTED, "operands": Operands(e4m3, e4m3)}, {"a": "e4m3", "k": 401, "offsets": (9, 2, 0, 0)}),
 )
 
 
@@ -213,7 +225,10 @@ ELEMENTS = CopiedLoads(ElementCopies(), ElementCopies())
     DenseConfig(Operands(e4m3, e4m3), Tile(128, 128), loads=ELEMENTS, store=Direct(1), scheduler=SplitK(4)),
     DenseConfig(Operands(), Tile(192, 128), loads=ELEMENTS, store=Rows()),
     DenseConfig(Operands(a_major="mn"), Tile(192, 128), loads=CopiedLoads(), store=Rows()),
-    DenseConfig(Operands(), Tile(64, 256), store=Rows())], ids=str)
+    DenseConfig(Operands(), Tile(64, 256), store=Rows()),
+    DenseConfig(Operands(a_major="mn"), Tile(128, 192), loads=SHIFTED, store=Rows()),
+    DenseConfig(Operands(), Tile(64, 176), loads=CopiedLoads(ShiftedCopies(4), ShiftedCopies(4)), store=Direct(1), scheduler=SplitK(2))],
+    ids=str)
 def test_copies_and_stores_by_threads_spill_nothing(config: DenseConfig) -> None:
     (used,) = kernel_of(config).assemble(**config.parameters).resources.values()
     assert (used.spills, used.stack) == (0, 0)
@@ -240,11 +255,30 @@ def test_an_operand_is_loaded_as_widely_as_it_allows() -> None:
 @pytest.mark.parametrize(("changes", "word"), [
     ({"scheduler": Dynamic()}, r"Static\(\), SplitK\(\) or StreamK"), ({"tile": Tile(256, 160)}, "registers"),
     ({"tile": Tile(64, 72), "loads": CopiedLoads(b=AsyncCopies(16))}, "16 lines of B"),
-    ({"loads": CopiedLoads(ElementCopies(True)), "tile": Tile(64, 64, 96)}, "BK")])
+    ({"loads": CopiedLoads(ElementCopies(True)), "tile": Tile(64, 64, 96)}, "BK"),
+    ({"loads": CopiedLoads(ShiftedCopies(16), ShiftedCopies(16))}, "fit, take a smaller tile")])
 def test_what_threads_cannot_copy(changes: dict[str, Any], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         DenseConfig(**{"operands": Operands(bf16, bf16, f32), "tile": Tile(64, 64), "schedule": Cooperative(), "scheduler": Static(),
                        "loads": BOTH, **changes})
+
+
+def test_what_is_shifted_goes_with_its_like() -> None:
+    for given in ((ShiftedCopies(), ElementCopies()), (AsyncCopies(), ShiftedCopies()), (ShiftedCopies(2), ShiftedCopies(3))):
+        with pytest.raises(ConfigError, match="its like"):
+            CopiedLoads(*given)
+    with pytest.raises(ConfigError, match="ahead=1"):
+        ShiftedCopies(1)
+
+
+def test_what_is_shifted_ends_where_its_memory_ends() -> None:
+    """The last unit of the last line is not all there."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((lines, 75)).astype(np.float16) for lines in (5, 13))
+    d = np.zeros((5, 13), np.float16)
+    report = simulate(x, y.T, d, config=DenseConfig(Operands(f16, f16, f16), Tile(64, 16), loads=SHIFTED, store=Direct(1)), card=CARD)
+    assert report.verdict == "clean", str(report)
+    assert np.allclose(d, x.astype(np.float32) @ y.T.astype(np.float32), atol=0.05)
 
 
 @pytest.mark.ptxas

@@ -59,6 +59,21 @@ st.global.v2.u32 [%rd4], {%r4, %r5};"""
     assert out.tolist() == [2 * i if i % 2 == 0 else i for i in range(64)]
 
 
+def test_cp_async_reads_no_more_than_its_src_size() -> None:
+    """Memory may end within the unit; a byte more is a finding."""
+    source, out = np.arange(9, dtype=np.uint32), np.zeros(4, np.uint32)
+    body = """mov.u32 %r3, {size};
+setp.eq.u32 %p2, %r0, 0;
+@%p2 cp.async.ca.shared.global [%r30], [%rd20+32], 16, %r3;
+cp.async.wait_all;
+@%p2 ld.shared.v4.u32 {{%r4, %r5, %r6, %r7}}, [%r30];
+@%p2 st.global.v4.u32 [%rd0], {{%r4, %r5, %r6, %r7}};"""
+    go(body.format(size=4), source, out)
+    assert out.tolist() == [8, 0, 0, 0]
+    report = run(OUT + SETUP + body.format(size=5), source, out, parameters=TWO, before=SHARED)
+    assert [finding.rule for finding in report.findings] == ["out-of-bounds"]
+
+
 def test_cp_async_ignores_the_source() -> None:
     out = np.full(32, 9, np.uint32)
     body = """shl.b32 %r1, %r0, 2;

@@ -26,6 +26,15 @@ def places_of(f: Any, mask: int, op: Op, space: str, address: Any, size: int) ->
     return memory, np.array([lane_of(places, lane) for lane in lane_list(mask)], np.intp)
 
 
+def _sources(f: Any, mask: int, op: Op, space: str, address: Any, size: int, counts: Any) -> tuple[Any, Any]:
+    """(memory, the place of each lane): of fewer bytes than the whole only these must be there."""
+    if int(counts.min()) == size:
+        return places_of(f, mask, op, space, address, size)
+    found = [resolve(f, 1 << lane, op, space, int(lane_of(address, lane)), size, count)
+             for lane, count in zip(lane_list(mask), counts.tolist(), strict=True)]
+    return found[0][0], np.array([place for _, place in found], np.intp)
+
+
 # ----------------------------------------------------------------------------------------------------- by threads
 
 
@@ -52,12 +61,13 @@ def copy(op: Op) -> Run:
         reading = sum(1 << lane for lane, count in zip(lanes, counts.tolist(), strict=True) if count)
         data = np.zeros((len(lanes), size), np.uint8)
         column = np.arange(size)
-        memory, sources = places_of(f, reading, op, source, given["src"], size) if reading else (None, np.zeros(0, np.intp))
         inside = counts[counts > 0]
+        memory, sources = _sources(f, reading, op, source, given["src"], size, inside) if reading else (None, np.zeros(0, np.intp))
 
         def fetch() -> Any:
             if memory is not None:
-                data[counts > 0] = np.where(column < inside[:, None], memory.data[sources[:, None] + column], 0)
+                there = column < inside[:, None]
+                data[counts > 0] = np.where(there, memory.data[np.where(there, sources[:, None] + column, 0)], 0)
             return data
 
         def deliver(data: Any) -> None:
