@@ -7,14 +7,13 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from ptxkit.cli.guard import Parser, guarded
-from ptxkit.cli.numbers import count, positive
+from ptxkit.cli.numbers import count, positive, seconds
+from ptxkit.cli.output import write
+from ptxkit.cli.paths import output_file
 from ptxkit.dsl.values import FieldError
 from ptxkit.errors import LaunchError
-from ptxkit.files import write_whole
 
 LAYOUTS = ("nt", "nn", "tn", "tt")
 
@@ -77,11 +76,11 @@ def _parser(prog: str) -> argparse.ArgumentParser:
                         "(default 400)")
     verify.add_argument("--device", choices=("gpu", "sim"), default="gpu",
                         help="sim: the CPU device with its checker, for cards and schedules drawn at random")
-    verify.add_argument("--seconds", type=float, default=math.inf, metavar="S", help="with sim: begin no product after so long")
+    verify.add_argument("--seconds", type=seconds, default=math.inf, metavar="S", help="with sim: begin no product after so long")
     verify.add_argument("--configs", action=argparse.BooleanOptionalAction, default=True,
                         help="also every structure of the shipped tables, and every pair of choices of a configuration")
     verify.add_argument("--seed", type=count, default=0)
-    verify.add_argument("--json", metavar="FILE", help="write the results there (- for stdout)")
+    verify.add_argument("--json", type=output_file, metavar="FILE", help="write the results there (- for stdout)")
     verify.set_defaults(run=_verify)
     return parser
 
@@ -120,20 +119,14 @@ def _verify(options: argparse.Namespace) -> int:
         from .tools.verify import dense
 
         results = dense.run(options.cases, options.seed, configs=options.configs)
-    _write(results, options.json)
+    if options.json:
+        write(options.json, (json.dumps(results, indent=1) + "\n").encode())
     for failure in results["failures"]:
         print(f"wrong: {failure}", file=sys.stderr)
     kernels = f" by {results['kernels']} kernels" if "kernels" in results else ""
     said = f"{results['cases']} products{kernels} on {results['device']}, {len(results['failures'])} wrong"
     print(said, file=sys.stderr)
     return int(bool(results["failures"]))
-
-
-def _write(results: dict[str, Any], path: str | None) -> None:
-    if path == "-":
-        print(json.dumps(results, indent=1))
-    elif path:
-        write_whole(Path(path), (json.dumps(results, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

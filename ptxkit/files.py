@@ -1,13 +1,16 @@
 """Files and folders that other programs can spoil: whole writes, careful reads, directories of the user's own, temporary folders.
 
-`write_whole` writes a file or leaves it as it was. `read_regular` never waits for a pipe or reads a device. `is_private` says whether
-others can write to a directory. `temporary_folder` makes a folder that is removed even if this process is killed: the next one removes it.
+`write_whole` writes a file or leaves it as it was. `read_text` and `read_json` refuse a file without an end. `read_regular` never waits for
+a pipe or reads a device. `is_private` says whether others can write to a directory. `temporary_folder` makes a folder that is removed
+even if this process is killed: the next one removes it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
+import json
 import logging
 import operator
 import os
@@ -21,6 +24,7 @@ import time
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 _LOG = logging.getLogger("ptxkit")
 _POSIX = os.name == "posix"
@@ -32,14 +36,24 @@ OLD_S = 3600.0
 """Files of a writer that has been gone for so long are removed."""
 ABROAD_S = 86_400.0
 """So are temporary folders of processes that cannot be asked for: of another system or container."""
+MOST_BYTES = 1 << 28
+"""Of a file that a user names more is not read."""
 
 
 # ------------------------------------------------------------------------------------------------ reading and writing
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write the whole file, or leave it as it was. Devices and pipes are written to; a link still points where it did. Raises OSError."""
-    path = Path(path)
+    """Write the whole file, or leave it as it was. Devices and pipes are written to; a link still points where it did. Raises OSError,
+    which names the file."""
+    try:
+        _write_whole(Path(path), data)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _write_whole(path: Path, data: bytes) -> None:
     try:
         before = path.stat()
     except FileNotFoundError:
@@ -68,6 +82,24 @@ def write_whole(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(aside)
         raise
+
+
+def read_text(path: str | os.PathLike[str], most: int | None = None) -> str:
+    """The UTF-8 text of a file or a pipe. Raises OSError, also where there is more of it: a device may have no end."""
+    most = MOST_BYTES if most is None else most
+    with open(path, "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most >> 20} MiB", os.fspath(path))
+    return data.decode()
+
+
+def read_json(path: str | os.PathLike[str], most: int | None = None) -> Any:
+    """What a JSON file says. Raises OSError as `read_text` does, and ValueError, also where it is nested too deeply for Python."""
+    try:
+        return json.loads(read_text(path, most))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def read_regular(path: Path, most: int) -> tuple[bytes, os.stat_result] | None:
@@ -215,5 +247,5 @@ def _started(process: int) -> int:
     return int(said.rpartition(b")")[2].split()[19])
 
 
-__all__ = ["ASIDE", "OLD_S", "folder_of", "is_private", "make_folder", "make_private", "read_regular", "strange", "temporary_folder",
-           "write_whole"]
+__all__ = ["ASIDE", "OLD_S", "folder_of", "is_private", "make_folder", "make_private", "read_json", "read_regular", "read_text", "strange",
+           "temporary_folder", "write_whole"]

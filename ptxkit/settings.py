@@ -55,9 +55,9 @@ class Settings:
     def read(cls, environment: Mapping[str, str]) -> Settings:
         """The settings in `environment`; an empty variable counts as absent, and `unknown` ones are ignored. Raises SettingsError."""
         given = {name: value.strip() for name, value in environment.items() if name in _READ and value.strip()}
-        check = given.get("PTXKIT_CHECK", "warn")
+        check = given.get("PTXKIT_CHECK", "warn").lower()
         if check not in CHECKS:
-            raise _wrong("PTXKIT_CHECK", check, CHECKS)
+            raise _wrong("PTXKIT_CHECK", given["PTXKIT_CHECK"], CHECKS)
         log = given.get("PTXKIT_LOG")
         if log is not None and log.lower() not in LEVELS:
             raise _wrong("PTXKIT_LOG", log, LEVELS)
@@ -85,7 +85,7 @@ def _wrong(variable: str, value: str, legal: tuple[str, ...]) -> SettingsError:
 
 def _cache_dir(given: Mapping[str, str]) -> Path | None:
     wish = given.get("PTXKIT_CACHE_DIR")
-    if wish == "off":
+    if wish is not None and wish.lower() == "off":
         return None
     if wish is None:
         base = Path(given["XDG_CACHE_HOME"]) if os.path.isabs(given.get("XDG_CACHE_HOME", "")) else _user_cache()
@@ -137,7 +137,7 @@ def _keep_dir(given: Mapping[str, str]) -> Path:
 
 
 def _keep(wish: str) -> frozenset[str]:
-    kept = frozenset(word.strip() for word in wish.split(",") if word.strip())
+    kept = frozenset(word.strip().lower() for word in wish.split(",") if word.strip())
     for word in sorted(kept - set(KEEPABLE)):
         raise SettingsError(f"PTXKIT_KEEP={_cut(wish)} names {_cut(word)}: it is a comma-separated list of {', '.join(KEEPABLE)}")
     return kept
@@ -164,7 +164,7 @@ def _tune(wish: str) -> bool | Path:
 def _ptxas(wish: str | None) -> Path | Literal["driver"] | None:
     if wish is None:
         return None
-    if wish == "driver":
+    if wish.lower() == "driver":
         return "driver"
     path, status = _path("PTXKIT_PTXAS", wish)
     if status is None or not stat.S_ISREG(status.st_mode) or not os.access(path, os.X_OK):
@@ -175,10 +175,11 @@ def _ptxas(wish: str | None) -> Path | Literal["driver"] | None:
 def unknown(environment: Mapping[str, str]) -> tuple[str, ...]:
     """A sentence for each PTXKIT_* variable that has no meaning."""
     said = []
+    words = [each.removeprefix("PTXKIT_") for each in VARIABLES]
     for name in sorted(name for name in environment if name.startswith("PTXKIT_") and name not in VARIABLES):
-        near = difflib.get_close_matches(name, VARIABLES, 1)
+        near = difflib.get_close_matches(name.removeprefix("PTXKIT_"), words, 1)
         said.append(f"{_cut(name)[1:-1]} is not a variable that ptxkit knows and is ignored; "
-                    + (f"did you mean {near[0]}?" if near else f"there are {', '.join(VARIABLES)}"))
+                    + (f"did you mean PTXKIT_{near[0]}?" if near else f"there are {', '.join(VARIABLES)}"))
     return tuple(said)
 
 

@@ -31,7 +31,7 @@ LAYERS = (
     ("html",),
     ("dsl.source", "dsl.bytecode", "errors", "types", "files", "newest", "once", "settings", "sass", "runtime.diagnostics"),
     ("dsl.ambient", "dsl.author", "dsl.names", "dsl.allocation", "dsl.label", "dsl.values", "dsl.signs", "dsl.refused", "layout", "cards"),
-    ("cli.errors", "cli.files", "cli.numbers", "cli.configuration", "cli.source", "cli.output", "cli.guard"),
+    ("cli.errors", "cli.files", "cli.numbers", "cli.configuration", "cli.source", "cli.output", "cli.paths", "cli.guard"),
     ("dsl.dropped", "dsl.reg", "dsl.regions", "dsl.blocks", "dsl.uncalled", "dsl.descriptor"),
     ("dsl.rebound", "dsl.trace", "dsl.coordinates", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
     ("dsl.function", "dsl.convert", "dsl.rules", "ptx", "dsl.division", "dsl.carried", "dsl.named", "flow", "idioms",

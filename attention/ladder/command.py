@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ptxkit.cli.numbers import positive
+from ptxkit.cli.paths import output_path
 from ptxkit.measure.watch import watched
 from ptxkit.runtime import driver
 
@@ -22,19 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, and `run` for the command line."""
     parser.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto",
                         help="auto: the GPU if there is one, else the CPU device")
-    parser.add_argument("--length", type=_positive, default=4096, metavar="S", help="queries and keys of a head (default 4096)")
-    parser.add_argument("--heads", type=_positive, metavar="H", help=f"heads in all (default {TOKENS * HEADS} divided by the length)")
+    parser.add_argument("--length", type=positive, default=4096, metavar="S", help="queries and keys of a head (default 4096)")
+    parser.add_argument("--heads", type=positive, metavar="H", help=f"heads in all (default {TOKENS * HEADS} divided by the length)")
     parser.add_argument("--mask", choices=(*MASKS, "both"), default="both")
-    parser.add_argument("--rounds", type=_positive, default=12, help="interleaved rounds (default 12)")
-    parser.add_argument("-o", "--json", type=Path, metavar="FILE", help="write the results there, after each mask")
+    parser.add_argument("--rounds", type=positive, default=12, help="interleaved rounds (default 12)")
+    parser.add_argument("-o", "--json", type=output_path, metavar="FILE", help="write the results there, after each mask")
     parser.set_defaults(run=run)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
 
 
 def run(options: argparse.Namespace) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ptxkit.cli.numbers import positive
+from ptxkit.cli.paths import output_path
 from ptxkit.measure.files import write_json
 from ptxkit.measure.regimes import REGIMES
 from ptxkit.measure.watch import Step, watched
@@ -21,9 +23,9 @@ Row = dict[str, Any]
 def add_options(parser: argparse.ArgumentParser, count: int) -> None:
     """The options that all benchmarks have. `count` is the number of shapes of this one."""
     parser.add_argument("--shapes", type=lambda text: [int(word) for word in text.split(",")], help=f"which of the {count} shapes, from 0")
-    parser.add_argument("--rounds", type=int, default=12, help="rounds of every contestant (default 12)")
+    parser.add_argument("--rounds", type=positive, default=12, help="rounds of every contestant (default 12)")
     parser.add_argument("--regime", choices=tuple(REGIMES), default="burst", help="how time is taken (default burst)")
-    parser.add_argument("-o", "--json", type=Path, metavar="FILE", help="write the results there, after each shape")
+    parser.add_argument("-o", "--json", type=output_path, metavar="FILE", help="write the results there, after each shape")
 
 
 def numbers(options: argparse.Namespace, count: int) -> Sequence[int] | None:

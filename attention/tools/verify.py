@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ptxkit.cli.numbers import count, positive, seconds
 from ptxkit.errors import LaunchError, PtxkitError
 from ptxkit.measure.watch import Step, alive, watched
 from ptxkit.runtime import driver
@@ -21,10 +22,10 @@ SMALL_SCORES = 30_000       # of a problem on the CPU device
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("-n", "--count", type=int, default=300, help="so many problems (default 300)")
-    parser.add_argument("--seed", type=int, default=0, help="the first problem's seed; the others count up")
+    parser.add_argument("-n", "--count", type=positive, default=300, help="so many problems (default 300)")
+    parser.add_argument("--seed", type=count, default=0, help="the first problem's seed; the others count up")
     parser.add_argument("--device", choices=("gpu", "sim"), default="gpu", help="sim: the CPU device with its checker, small problems")
-    parser.add_argument("--seconds", type=float, default=300, help="begin no problem after so long (default 300)")
+    parser.add_argument("--seconds", type=seconds, default=300, help="begin no problem after so long (default 300)")
     parser.set_defaults(run=run)
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 
+from ptxkit.cli.paths import named
 from ptxkit.errors import LaunchError
 from ptxkit.export.kernel import ExportError
 
@@ -39,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=_rows, default=(), metavar="M,M-M",
                         help="with --model: choose for these rows of dense products too, as 1-512,2048")
     shared.add_card(parser)
-    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder of the files; it is made if it is not there")
+    parser.add_argument("-o", "--output", type=named, required=True, metavar="DIR",
+                        help="the folder of the files; it is made if it is not there")
     parser.add_argument("--name", default="", help="how the files and functions are called")
     parser.add_argument("--force", action="store_true", help="overwrite files")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ptxkit.cli.numbers import positive
+from ptxkit.cli.paths import json_of, output_file, output_path
 from ptxkit.errors import PtxkitError
 
 
@@ -17,23 +19,17 @@ class ResultsError(PtxkitError, ValueError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, and `run` for the command line."""
-    parser.add_argument("--size", type=_extent, nargs="+", metavar="N",
+    parser.add_argument("--size", type=positive, nargs="+", metavar="N",
                         help="cubes to measure (default 4096; on the CPU device a small product that suits each step)")
     parser.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto",
                         help="auto: the GPU if there is one, else the CPU device")
-    parser.add_argument("--rounds", type=_extent, default=20, help="interleaved rounds (default 20)")
-    parser.add_argument("--json", metavar="FILE", help="write the results there after each size (- for stdout, at the end)")
+    parser.add_argument("--rounds", type=positive, default=20, help="interleaved rounds (default 20)")
+    parser.add_argument("--json", type=output_file, metavar="FILE",
+                        help="write the results there after each size (- for stdout, at the end)")
     parser.add_argument("--results", type=Path, metavar="FILE", help="take these results of --json instead of measuring")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the chart (needs matplotlib)")
+    parser.add_argument("--plot", type=output_path, metavar="FILE.png", help="draw the chart (needs matplotlib)")
     parser.add_argument("--docs", type=Path, metavar="PAGE.md", help="put the tables between the marks of this page")
     parser.set_defaults(run=command)
-
-
-def _extent(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
 
 
 def command(options: argparse.Namespace) -> int:
@@ -73,10 +69,7 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ResultsError(f"--results {path}: {error}") from None
+    results = json_of(path)
     if not isinstance(results, dict) or results.get("schema") != 1 or "sizes" not in results:
         raise ResultsError(f"--results {path}: this is not what `python -m ptxkit.gemm ladder --json` writes")
     return results

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ptxkit.errors import PtxkitError
+from ptxkit.files import read_text, write_whole
 
 from .parts import PHASES
 from .rungs import NAMES
@@ -104,11 +105,14 @@ def markdown(results: Mapping[str, Any]) -> str:
 
 def fill(page: Path, results: Mapping[str, Any]) -> None:
     """Replace the text between the page's two marks by the measured tables."""
-    text = page.read_text(encoding="utf-8")
+    try:
+        text = read_text(page)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReportError(f"cannot read {page}: {getattr(error, 'strerror', None) or error}") from None
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise ReportError(f"{page}: the tables go between one line `{BEGIN}` and one line `{END}`: the page must have both, in this order")
     before, after = text[:text.index(BEGIN)], text[text.index(END):]
-    page.write_text(f"{before}{BEGIN}\n{markdown(results)}\n{after}", encoding="utf-8")
+    write_whole(page, f"{before}{BEGIN}\n{markdown(results)}\n{after}".encode())
 
 
 def plot(path: Path, results: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ import gzip
 import json
 import math
 import statistics
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ import numpy as np
 from ptxkit.cards import Card
 from ptxkit.cards import named as card_named
 from ptxkit.cli.numbers import count
+from ptxkit.cli.paths import output_path
 from ptxkit.errors import PtxkitError
 from ptxkit.measure.figures import quantile
 
@@ -228,14 +230,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--card", required=True, metavar="NAME", help="the card of the records, such as h100")
     parser.add_argument("--turns", type=count, default=12, help="turns through the constants (default 12); 0 keeps them")
     parser.add_argument("--rounds", type=count, default=ROUNDS, metavar="N", help=f"trees (default {ROUNDS}); 0: none, old ones go")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="where to keep them (default: with the shipped ones)")
+    parser.add_argument("--output", type=output_path, metavar="FILE", help="where to keep them (default: with the shipped ones)")
     parser.set_defaults(run=command)
 
 
 def command(options: argparse.Namespace) -> int:
     """0: fitted and kept."""
     card = card_named(options.card)
-    records = [json.loads(gzip.decompress(path.read_bytes())) for path in options.data]
+    records = [_record(path) for path in options.data]
     other = [record["device"]["name"] for record in records if record["device"]["name"] != card.name]
     if other:
         raise DataError(f"--card {options.card} is {card.name}, and a record is of {other[0]}")
@@ -258,6 +260,19 @@ def command(options: argparse.Namespace) -> int:
     else:
         trees.unlink(missing_ok=True)           # they corrected other constants
     return 0
+
+
+def _record(path: Path) -> Any:
+    """What `sample` wrote."""
+    try:
+        with gzip.open(path) as file:
+            record = json.loads(file.read())
+        record["device"]["name"], record["seed"], record["parts"]
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+    except (EOFError, ValueError, LookupError, TypeError, zlib.error):
+        raise DataError(f"{path} is no record of `sample`") from None
+    return record
 
 
 def _say(what: str, lines: Iterator[str]) -> list[str]:

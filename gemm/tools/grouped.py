@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ptxkit.cards import Card
+from ptxkit.cli.errors import UsageError
 from ptxkit.cli.numbers import count, positive, seconds
-from ptxkit.errors import PtxkitError
-from ptxkit.files import write_whole
+from ptxkit.cli.output import write
+from ptxkit.cli.paths import json_of, output_file
 from ptxkit.runtime import driver
 from ptxkit.types import TYPES
 
@@ -26,10 +27,6 @@ from .bench.grouped_cases import KINDS, Case, cases, parse
 
 SIMULATED_SMS = 4
 """SMs of the CPU device, each of which then works on several tiles."""
-
-
-class UsageError(PtxkitError, ValueError):
-    """Options that say nothing."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,9 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "tensormap, with block scales shared or overlap; any settings as of --set: "
                         "\"tile.BN=128+scheduler=DynamicGroups,tile.BM=64\"; tiles: each tile that is chosen from")
     parser.add_argument("--rounds", type=positive, help="of --compare")
-    parser.add_argument("--table", metavar="FILE", type=Path, help="print what --compare wrote there as Markdown instead")
+    parser.add_argument("--table", metavar="FILE", help="print what --compare wrote there as Markdown instead")
     parser.add_argument("--seconds", type=seconds, default=240.0, help="of --sweep: begin no further case after that long")
-    parser.add_argument("--json", metavar="FILE", nargs="?", const="-", help="write the results there (- for stdout)")
+    parser.add_argument("--json", type=output_file, metavar="FILE", nargs="?", const="-", help="write the results there (- for stdout)")
     parser.set_defaults(run=command)
 
 
@@ -74,9 +71,7 @@ def command(options: argparse.Namespace) -> int:
 
         return _finish(options, verify.run(options.verify, options.seed))
     if options.table is not None:
-        from .grouped_report import tables
-
-        print(tables(json.loads(options.table.read_text(encoding="utf-8"))), end="")
+        print(_tabled(options.table), end="")
         return 0
     if options.sweep or options.compare:
         return _measure(options)
@@ -84,6 +79,15 @@ def command(options: argparse.Namespace) -> int:
     if options.device == "gpu" or (options.device == "auto" and driver.available("sm_90a")):
         return _finish(options, _on_gpu(options, one))
     return _finish(options, _simulated(options, _lengths(options)))
+
+
+def _tabled(name: str) -> str:
+    from .grouped_report import tables
+
+    try:
+        return tables(json_of(name))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise UsageError(f"{name} is not what --compare writes") from None
 
 
 def _measure(options: argparse.Namespace) -> int:
@@ -111,11 +115,7 @@ def _say(text: str) -> None:
 def _finish(options: argparse.Namespace, results: dict[str, Any]) -> int:
     failures = results["failures"]
     if options.json:
-        text = json.dumps(results, indent=1)
-        if options.json == "-":
-            print(text)
-        else:
-            write_whole(Path(options.json), (text + "\n").encode())
+        write(options.json, (json.dumps(results, indent=1) + "\n").encode())
     for failure in failures:
         print(f"wrong: {failure}", file=sys.stderr)
     for text in results.get("lines", ()) if options.json != "-" else ():
@@ -179,4 +179,4 @@ def _simulated(options: argparse.Namespace, lengths: tuple[int, ...]) -> dict[st
     return {"failures": [lines[1:]] if wrong else [], "lines": lines, "error_share": share, "verdict": report.verdict, "device": "sim"}
 
 
-__all__ = ["UsageError", "add_arguments", "command"]
+__all__ = ["add_arguments", "command"]

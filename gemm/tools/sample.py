@@ -26,6 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ptxkit.cli.numbers import count, seconds
+from ptxkit.cli.paths import output_path
 from ptxkit.errors import PtxkitError
 from ptxkit.measure.watch import GiveUp, Step, alive, watched
 from ptxkit.runtime import driver, images
@@ -376,7 +377,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="only this kind of product; again for more")
     parser.add_argument("--most", type=count, default=0, metavar="N",
                         help="only N configurations of a product that the model puts first, and a third as many others (default 0: all)")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the record, JSON compressed by gzip")
+    parser.add_argument("--output", type=output_path, required=True, metavar="FILE", help="the record, JSON compressed by gzip")
     parser.set_defaults(run=command)
 
 

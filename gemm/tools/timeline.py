@@ -10,14 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptxkit.cli.numbers import positive
+from ptxkit.cli.output import write
+from ptxkit.cli.paths import output_file
 from ptxkit.errors import LaunchError
-from ptxkit.files import write_whole
 from ptxkit.runtime import driver
 from ptxkit.timeline import Overhead, Timeline
 
@@ -49,10 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         f"(default {', '.join(EACH)}); pages and traces show the last")
     parser.add_argument("--rounds", type=positive, default=20, help="rounds of launches without marks and with each (default 20)")
     parser.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto", help="auto: the GPU, else the CPU device")
-    parser.add_argument("--page", metavar="FILE.html", help="write a picture there")
+    parser.add_argument("--page", type=output_file, metavar="FILE.html", help="write a picture there")
     parser.add_argument("--sms", type=positive, default=2, help="SMs that the picture and the trace show (default 2)")
-    parser.add_argument("--trace", metavar="FILE.json", help="write a trace for Perfetto there")
-    parser.add_argument("--json", metavar="FILE", help="write overheads and sums there (- for stdout)")
+    parser.add_argument("--trace", type=output_file, metavar="FILE.json", help="write a trace for Perfetto there")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write overheads and sums there (- for stdout)")
     shared.add_card(parser, "on the CPU device, ")
     shared.add_set(parser)
     parser.set_defaults(run=command)
@@ -79,7 +79,7 @@ def command(options: argparse.Namespace) -> int:
         text = json.dumps({"date": time.strftime("%Y-%m-%d"), "command": invocation(), "device": card_of_record(timeline, gpu),
                            "product": str(product), "config": str(config),
                            "marks": {name: row(each) for name, each in found.items()}}, indent=1)
-        print(text) if options.json == "-" else write_whole(Path(options.json), (text + "\n").encode())
+        write(options.json, (text + "\n").encode())
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from ..cli.errors import UsageError
 from ..cli.files import is_file, read_ptx
 from ..cli.output import write
+from ..cli.paths import named
 from ..cli.source import kernel_of, refuse_config
 from ..errors import PtxkitError
 from ..grammar.errors import Finding, Position
@@ -25,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares what the command takes besides its source."""
     parser.add_argument("--language", action="store_true", help="only the language, not the protocols")
     parser.add_argument("--strict", action="store_true", help="also modifiers in another order than PTX's; exit 1 on findings to review")
-    parser.add_argument("--sarif", metavar="F", help="write the findings as SARIF 2.1.0 for a code host, - for stdout")
+    parser.add_argument("--sarif", type=named, metavar="F", help="write the findings as SARIF 2.1.0 for a code host, - for stdout")
     parser.add_argument("--target", help="judge for this target, whatever the PTX says: sm_90a")
 
 

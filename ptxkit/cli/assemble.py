@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import NoToolError, Position
 from . import output
 from .files import is_file, read_ptx
+from .paths import named
 from .source import kernel_of, refuse_config
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Program:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares what the command takes besides its source."""
-    parser.add_argument("-o", "--output", metavar="F", help="where the cubin goes, - for stdout")
+    parser.add_argument("-o", "--output", type=named, metavar="F", help="where the cubin goes, - for stdout")
     parser.add_argument("--target", help="sm_90a unless the PTX says otherwise")
 
 

@@ -6,13 +6,12 @@ import argparse
 import io
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from . import output
 from .errors import UsageError
 from .files import is_file
 from .launches import ARRAYS, from_file, launch_arguments, spec_of, writable, write_files
+from .paths import named, text_of
 from .source import kernel_of
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's source and options."""
     parser.epilog, parser.formatter_class = f"{ARRAYS}\n\n{_EXIT}", argparse.RawDescriptionHelpFormatter
     launch_arguments(parser)
-    parser.add_argument("--commands", metavar="FILE", help="take the commands from a file")
+    parser.add_argument("--commands", type=named, metavar="FILE", help="take the commands from a file")
     parser.set_defaults(schedules=None)
 
 
@@ -81,8 +80,5 @@ def _session(options: argparse.Namespace) -> tuple[Spec, Session]:
 def _commands(options: argparse.Namespace) -> tuple[TextIO, bool]:
     """Where commands come from, and whether that is a file."""
     if options.commands and options.commands != "-":
-        try:
-            return io.StringIO(Path(options.commands).read_text(encoding="utf-8")), True
-        except OSError as error:
-            raise output.cannot_read(options.commands, error) from None
+        return io.StringIO(text_of(options.commands)), True
     return (sys.stdin, False) if sys.stdin.isatty() else (io.StringIO(sys.stdin.read()), True)

@@ -6,12 +6,13 @@ import argparse
 import json
 
 from . import output
+from .paths import named
 from .source import kernel_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares what the command takes besides its source."""
-    parser.add_argument("-o", "--output", default="-", metavar="F", help="a file, or - for stdout (the default)")
+    parser.add_argument("-o", "--output", type=named, default="-", metavar="F", help="a file, or - for stdout (the default)")
     parser.add_argument("--locs", action="store_true", help="with .file and .loc directives")
 
 

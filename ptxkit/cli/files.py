@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import re
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 
+from ..grammar.errors import ParseError
 from ..settings import settings
 from .errors import FileError
 
@@ -29,6 +33,18 @@ def no_file(source: str) -> FileError:
 def read_ptx(name: str) -> str:
     """The text of a PTX file; "-" is stdin. Comments and strings may have characters of any encoding that extends ASCII."""
     return decoded(read_source(name), name)
+
+
+@contextlib.contextmanager
+def errors_in(name: str) -> Iterator[None]:
+    """What is wrong with the text of a file is told with the file's name."""
+    try:
+        yield
+    except ParseError as error:
+        if error.position.file is not None:
+            raise
+        place = replace(error.position, file="<stdin>" if name == "-" else name)
+        raise ParseError(error.message, place, error.expected) from None
 
 
 def read_source(name: str) -> bytes:

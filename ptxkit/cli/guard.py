@@ -43,6 +43,11 @@ class Parser(argparse.ArgumentParser):
         _say(f"{self.prog}: error: {message}")
         raise UsageExit(message)
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Help and the version. argparse would drop the error of a stdout that takes nothing, which shows here where it is not buffered."""
+        if message:
+            (file or sys.stderr).write(message)
+
 
 def guarded(run: Callable[[], int], arguments: Sequence[str], prefix: str = "ptxkit: ") -> int:
     """The exit status of `run`. With --json among the arguments, an error is also a JSON object on stdout: `error`, and `findings`."""
@@ -86,13 +91,15 @@ def _told(run: Callable[[], int], as_json: bool, prefix: str) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         raise
+    except MemoryError:
+        return failed("there is not enough memory", FAILED)
     except Exception as error:  # of an author's function, while it is traced; of a stream; or a fault of ptxkit
         if place := author_line(error):
             return failed(f"{place}: {_named(error)}", FAILED)
         if isinstance(error, OSError) and error.filename is None and error.errno in _STDOUT:
             raise
         if isinstance(error, OSError) and error.strerror:
-            return failed(f"{error.strerror}: {error.filename}" if error.filename else error.strerror, FAILED)
+            return failed(f"cannot use {error.filename}: {error.strerror}" if error.filename else error.strerror, FAILED)
         logging.getLogger("ptxkit").debug("a fault of ptxkit", exc_info=error)
         where = traceback.extract_tb(error.__traceback__)[-1]
         return failed(f"a fault of ptxkit at {where.filename}:{where.lineno}: {_named(error)} (PTXKIT_LOG=debug shows how it came about)",

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ..files import write_whole
 from . import output
 from .errors import UsageError
-from .files import is_file, read_ptx
+from .files import errors_in, is_file, read_ptx
 from .numbers import count, positive
+from .paths import named
 from .source import kernel_of, refuse_config
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def launch_arguments(parser: argparse.ArgumentParser) -> None:
     add("source", metavar="FILE|module:kernel", nargs="?",
         help="module:attribute or file.py:attribute of a kernel or a PTX file, - for stdin; a launch file has one")
     add("--set", action="append", default=[], metavar="K=V", dest="config", help="a compile-time parameter, as of the other commands")
-    add("--spec", metavar="F", help="a launch file; options on the command line go before what it says")
-    add("--record", metavar="F", help="write the launch as a file for --spec")
+    add("--spec", type=named, metavar="F", help="a launch file; options on the command line go before what it says")
+    add("--record", type=named, metavar="F", help="write the launch as a file for --spec")
     add("--entry", metavar="NAME", help="the entry, where the PTX has several")
     add("--grid", metavar="4x2", help="CTAs")
     add("--block", metavar="128", help="threads, where the PTX does not say them (.reqntid; else .maxntid)")
@@ -50,7 +51,7 @@ def launch_arguments(parser: argparse.ArgumentParser) -> None:
              "interleave; repeatable")
     add("--schedule", metavar="NAME", help="one schedule by name (fifo)")
     add("--seed", type=count, metavar="N", help="its seed (0)")
-    add("--replay", metavar="F.json", help="run under the choices that --keep has written, instead of a schedule")
+    add("--replay", type=named, metavar="F.json", help="run under the choices that --keep has written, instead of a schedule")
     add("--max-steps", type=positive, metavar="N", help="end after so many warp instructions")
     for way in ("reads", "writes"):
         add(f"--previous-{way}", action="append", default=[], metavar="NAME",
@@ -97,7 +98,8 @@ def _source(spec: Spec) -> tuple[tree.Module | Traced, str]:
 
         refuse_config(spec.source, spec.config, "PTX text")
         text = read_ptx(spec.source)
-        return parse(text), text
+        with errors_in(spec.source):
+            return parse(text), text
     kernel, config = kernel_of(spec.source, spec.config)
     return kernel.trace(**config), ""
 

@@ -44,10 +44,6 @@ def cannot_write(output: str, error: OSError) -> UsageError:
     return UsageError(f"cannot write {output}: {error.strerror}")
 
 
-def cannot_read(name: str, error: OSError) -> UsageError:
-    return UsageError(f"cannot read {name}: {error.strerror}")
-
-
 def show_json(value: Any) -> None:
     print(json.dumps(value, indent=2, default=str))
 

@@ -12,6 +12,7 @@ from . import output
 from .errors import UsageError
 from .launches import ARRAYS, from_file, launch_arguments, spec_of, writable, write_files
 from .numbers import positive
+from .paths import named
 
 if TYPE_CHECKING:
     from ..proof.result import Proof, Run
@@ -29,9 +30,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     launch_arguments(parser)
     add = parser.add_argument
     add("--schedules", type=positive, metavar="N", help="run N different schedules and compare what they leave")
-    add("--keep", metavar="F.json", help="write the shortest schedule that is found for a failure, for --replay")
-    add("--page", metavar="F.html", help="write a page that shows the failure under that schedule, or the first run where nothing fails")
-    add("--trace", metavar="F.json", help="write the same as a trace for Perfetto")
+    add("--keep", type=named, metavar="F.json", help="write the shortest schedule that is found for a failure, for --replay")
+    add("--page", type=named, metavar="F.html",
+        help="write a page that shows the failure under that schedule, or the first run where nothing fails")
+    add("--trace", type=named, metavar="F.json", help="write the same as a trace for Perfetto")
     add("--search-seconds", type=positive, default=30, metavar="N", help="look for a short schedule for at most so long (30)")
     add("--strict", action="store_true", help="exit 1 on findings to review, too")
 

@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import asdict, replace
 
-from ..cli.files import decoded, is_file, read_source
+from ..cli.files import decoded, errors_in, is_file, read_source
 from ..cli.numbers import count
 from ..cli.source import kernel_of
 from ..errors import AssembleError, NoToolError, PtxkitError
@@ -67,7 +67,8 @@ def _program(name: str, given: str | bytes, machine: bool, assemble: bool) -> Pr
 
     if isinstance(given, bytes):
         return of_sass(disassemble(given), name, _used(given))
-    module = parse(given)
+    with errors_in(name):
+        module = parse(given)
     if machine:
         made = assembled(given, module.target[0])
         return of_sass(disassemble(made.cubin), name, _used(made.cubin))

@@ -7,13 +7,16 @@ import argparse
 from ..cli import output
 from ..cli.errors import UsageError
 from ..cli.files import is_file
+from ..cli.paths import named
 from ..cli.source import kernel_of
+from .folder import FolderError
 from .one import export
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares what the command takes besides its source."""
-    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder of the files; it is made if it is not there")
+    parser.add_argument("-o", "--output", type=named, required=True, metavar="DIR",
+                        help="the folder of the files; it is made if it is not there")
     parser.add_argument("--name", help="how the files and functions are called (default: the kernel's name)")
     parser.add_argument("--force", action="store_true", help="overwrite files")
 
@@ -24,7 +27,10 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.source} is a file, and an export takes module:kernel: PTX text does not say the boxes of tensor maps "
                          "nor the dynamic shared memory")
     kernel, config = kernel_of(options.source, options.config)
-    made = export(kernel.trace(**config), options.output, name=options.name, force=options.force)
+    try:
+        made = export(kernel.trace(**config), options.output, name=options.name, force=options.force)
+    except FolderError as error:
+        raise UsageError(str(error)) from None
     if options.json:
         entry = made.entry
         output.show_json({"name": made.name, "files": list(map(str, made.files)), "kernel": entry.name, "target": entry.target,

@@ -10,12 +10,16 @@ from ..files import write_whole
 from .kernel import ExportError
 
 
+class FolderError(ExportError):
+    """A folder that cannot be written."""
+
+
 def write(folder: str | os.PathLike[str], contents: Mapping[str, bytes], *, force: bool = False) -> tuple[Path, ...]:
     """Write files into a folder, which is made if it is not there. Raises ExportError where a file exists, unless `force`, and leaves
     everything as it was where one cannot be written."""
     place = Path(folder)
     if place.exists() and not place.is_dir():
-        raise ExportError(f"{place} is a file: name a folder")
+        raise FolderError(f"{place} is a file: name a folder")
     paths = {name: place / name for name in contents}
     there = [path for path in paths.values() if path.exists()]
     if there and not force:
@@ -36,8 +40,8 @@ def write(folder: str | os.PathLike[str], contents: Mapping[str, bytes], *, forc
             if each.is_dir() and not any(each.iterdir()):
                 each.rmdir()
         wanted = dict(zip(map(str, made), paths.values(), strict=False))
-        raise ExportError(f"cannot write {wanted.get(str(error.filename), place)}: {error.strerror}") from None
+        raise FolderError(f"cannot write {wanted.get(str(error.filename), place)}: {error.strerror}") from None
     return tuple(paths.values())
 
 
-__all__ = ["write"]
+__all__ = ["FolderError", "write"]

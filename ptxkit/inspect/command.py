@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cli import output
-from ..cli.files import decoded, is_file, read_source
+from ..cli.files import decoded, errors_in, is_file, read_source
+from ..cli.paths import named
 from ..cli.source import kernel_of, refuse_config
 from ..errors import AssembleError, NoToolError, Position, PtxkitError
 
@@ -30,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-e", "--entry", metavar="NAME", help="only this entry")
     parser.add_argument("--view", choices=VIEWS, default="terminal",
                         help="tables for a terminal (the default), or a page that links Python, PTX and SASS line by line")
-    parser.add_argument("-o", "--output", default="-", metavar="F", help="a file, or - for stdout (the default)")
+    parser.add_argument("-o", "--output", type=named, default="-", metavar="F", help="a file, or - for stdout (the default)")
     parser.add_argument("--target", help="sm_90a unless the PTX says otherwise")
 
 
@@ -109,7 +110,8 @@ def _of_file(source: str, path: Path) -> Subject:
             print(f"ptxkit: the PTX in {name} is left out: {error}", file=sys.stderr)
         return Subject(name, module, text if module else None, None, cubin.target, cubin=cubin, code=data, near=path.parent)
     text = decoded(data, source).encode("utf-8", "replace").decode("utf-8")  # characters of another encoding are replaced
-    module = parse(text)
+    with errors_in(source):
+        module = parse(text)
     return Subject(name, module, text, None, module.target[0] if module.target else "sm_90a",
                    near=None if source == "-" else path.parent)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..files import write_whole
+from ..files import read_text, write_whole
 from .generators import is_array
 from .spec import Map, Spec, SpecError
 
@@ -30,11 +30,13 @@ def write_spec(spec: Spec, path: Path) -> None:
 def read_spec(path: Path) -> Spec:
     """The spec of a file that `write_spec` made, or that was written by hand."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_text(path))
     except OSError as error:
         raise SpecError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"{path} is no TOML: {error}") from None
+    except RecursionError:
+        raise SpecError(f"{path} is no launch file: it is nested too deeply") from None
     try:
         return _spec(data, path.parent)
     except SpecError as error:

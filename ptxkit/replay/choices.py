@@ -6,12 +6,12 @@ out: a task is the n-th asynchronous operation that a warp has issued.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from ..files import read_json
 from ..sim.errors import SimulationError
 from ..sim.policy import Policy
 from ..sim.tasks import DONE
@@ -137,8 +137,7 @@ class Choices:
     @classmethod
     def load(cls, path: Any) -> Choices:
         try:
-            with open(path, encoding="utf-8") as file:
-                data = json.load(file)
+            data = read_json(path)
         except OSError as error:
             raise SimulationError(f"cannot read {path}: {error.strerror}") from None
         except ValueError as error:

@@ -102,22 +102,28 @@ class Cache:
         path, data = self._path(name), _pack(entry)
         if len(data) > self.limit or not self.usable(path.parent.name):
             return
-        aside = None
         try:
-            self._make_room(path)
-            handle, aside = tempfile.mkstemp(dir=path.parent, prefix=ASIDE)
+            try:
+                self._place(path, data)
+            except FileNotFoundError:  # another process has cleared the cache meanwhile; or it is in a place where nothing can be
+                self._place(path, data)
+        except OSError as error:
+            self._tell(error)
+            return
+        self._wrote(len(data))
+
+    def _place(self, path: Path, data: bytes) -> None:
+        """Write an entry aside, and put it in its place. Raises OSError, and leaves nothing behind."""
+        self._make_room(path)
+        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=ASIDE)
+        try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
             os.replace(aside, path)
-        except FileNotFoundError:
-            return  # another process has cleared the cache meanwhile
-        except OSError as error:
-            self._tell(error)
-            if aside is not None:
-                with contextlib.suppress(OSError):
-                    os.unlink(aside)
-            return
-        self._wrote(len(data))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(aside)
+            raise
 
     def _tell(self, error: OSError) -> None:
         """Log why the directory cannot be written to, once a process."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -135,6 +136,17 @@ def test_from_outside() -> None:
         done = shell(f"{command} {line}")
         assert done.returncode == 1, done
         assert re.fullmatch(r"(ptxkit: .*\n){1,2}", done.stderr), done.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/dev/full")
+def test_help_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where stdout is not buffered, as with PYTHONUNBUFFERED, argparse would see the error, and drop it."""
+    for arguments in (["--help"], ["--version"], ["check", "--help"], ["gemm", "run", "--help"]):
+        with monkeypatch.context() as patched, open("/dev/full", "wb", buffering=0) as full:
+            patched.setattr(sys, "stdout", io.TextIOWrapper(full, write_through=True))
+            assert main(arguments) == 1
+            sys.stdout.detach()
+        assert capsys.readouterr().err.endswith("cannot write to stdout: No space left on device\n")
 
 
 # --------------------------------------------------------------------------------------------------- what is read

@@ -226,6 +226,7 @@ def test_an_unknown_variable_is_told_once_and_ignored() -> None:
     assert near == "PTXKIT_CACHEDIR is not a variable that ptxkit knows and is ignored; did you mean PTXKIT_CACHE_DIR?"
     (far,) = settings.unknown({"PTXKIT_" + "Q" * 5000: "x"})
     assert far.endswith(f"there are {', '.join(VARIABLES)}")
+    assert settings.unknown({"PTXKIT_FOO": "x"})[0].endswith(f"there are {', '.join(VARIABLES)}"), "the prefix makes no names alike"
     assert len(far) < 600
     program = "from ptxkit.settings import settings; settings(); settings.cache_clear(); print(settings().check)"
     done = subprocess.run([sys.executable, "-c", program], env={"PATH": "", "PTXKIT_CHEK": "error"}, capture_output=True, text=True,

@@ -351,3 +351,10 @@ def test_what_is_not_whole_is_refused_before_it_is_written(tmp_path: Path) -> No
     with pytest.raises(PtxkitError, match="not a whole cubin"):
         Cache(tmp_path).put(key("k"), Entry(b"\x7fELF", ""))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
+def test_a_place_where_nothing_can_be_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The kernel says that the file is not there, as where another process clears the cache."""
+    Cache(Path("/proc/ptxkit-of-a-test")).put(key("k"), ENTRY)
+    assert "cannot write to the cache: [Errno 2]" in caplog.text

@@ -35,6 +35,8 @@ def test_every_variable(tmp_path: Path) -> None:
     assert Settings.read({"PTXKIT_CACHE_DIR": "off"}).cache_dir is None
     assert Settings.read({"PTXKIT_PTXAS": "driver"}).ptxas == "driver"
     assert Settings.read({"PTXKIT_CHECK": ""}).check == "warn"
+    loud = Settings.read({"PTXKIT_CACHE_DIR": "OFF", "PTXKIT_PTXAS": "Driver", "PTXKIT_CHECK": "ERROR", "PTXKIT_KEEP": "PTX"})
+    assert (loud.cache_dir, loud.ptxas, loud.check, loud.keep) == (None, "driver", "error", {"ptx"})
     assert Settings.read({"PTXKIT_TABLE": "~/team.json"}).table == Path.home() / "team.json"
     for wish, tune in (("1", True), ("on", True), ("0", False), ("off", False), (str(tmp_path), tmp_path),
                        (str(tmp_path / "new.json"), tmp_path / "new.json")):

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ptxkit.cli.numbers import count, positive, seconds
+from ptxkit.cli.paths import output_file, output_path
 from ptxkit.measure import files, watch
 from ptxkit.measure.regimes import REGIMES
 from ptxkit.runtime import driver
@@ -54,8 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "--shapes models, random:SEED:COUNT[:aligned|any8] or its cases, --dtype bf16,fp8,fp8-block of them")
     parser.add_argument("--of", nargs="+", type=Path, metavar="FILE",
                         help="measure nothing: sum up and draw the results in these files together, by card, type, kind and layout")
-    parser.add_argument("--json", metavar="FILE", help="write the results there after each measurement (- for stdout, at the end)")
-    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw them: .svg, or .png with matplotlib")
+    parser.add_argument("--json", type=output_file, metavar="FILE",
+                        help="write the results there after each measurement (- for stdout, at the end)")
+    parser.add_argument("--plot", metavar="FILE", type=output_path, help="draw them: .svg, or .png with matplotlib")
     parser.set_defaults(run=command)
 
 

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ptxkit.errors import PtxkitError
+from ptxkit.files import read_json
 
 from .figures import summary
 from .shapes import BYTES
@@ -32,11 +32,13 @@ def merged(paths: Sequence[Path]) -> dict[str, Any]:
     found: dict[str, Any] = {"runs": [], "rows": []}
     for path in paths:
         try:
-            results = json.loads(path.read_text(encoding="utf-8"))
+            results = read_json(path)
             card = results["device"]["name"]
             rows = [{**row, "card": card.removeprefix("NVIDIA "), "kind": kind_of(row)} for row in results["rows"]]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise MergeError(f"{path} has no results of dense products: {error!r}") from None
+        except OSError as error:
+            raise MergeError(f"cannot read {path}: {error.strerror}") from None
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise MergeError(f"{path} has no results of dense products") from None
         found["runs"].append({"file": path.name, "command": results.get("command", ""), "device": results["device"], "rows": len(rows),
                               "date": results.get("date", "")})
         found["rows"] += rows

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ptxkit.errors import PtxkitError
+from ptxkit.files import read_text
 
 from .. import models
 
@@ -197,7 +198,10 @@ def _listed(spec: str) -> Iterator[Problem]:
         return
     path = Path(spec)
     if path.suffix and path.is_file():
-        text = path.read_text(encoding="utf-8")
+        try:
+            text = read_text(path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ShapeError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
         if path.suffix == ".json":
             yield from _from_json(path, text)
         else:
@@ -214,7 +218,7 @@ def _listed(spec: str) -> Iterator[Problem]:
 def _from_json(path: Path, text: str) -> Iterator[Problem]:
     try:
         items = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ShapeError(f"{path} is not JSON: {error}") from None
     if not isinstance(items, list):
         raise ShapeError(f"{path} is a list of [m, n, k] or of 'MxNxK:dtype:layout', not {type(items).__name__}")

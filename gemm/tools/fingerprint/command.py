@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 from ptxkit.cli.numbers import count, positive
+from ptxkit.cli.output import write
+from ptxkit.cli.paths import named, output_file
 from ptxkit.errors import PtxkitError
-from ptxkit.files import write_whole
 
 from .record import Fingerprints, Record, take
 
@@ -24,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dense", type=count, default=500, metavar="N", help="distinct kernels of dense products (default 500)")
     parser.add_argument("--grouped", type=count, default=500, metavar="N", help="distinct kernels of group products (default 500)")
     parser.add_argument("--jobs", type=positive, default=2, metavar="N", help="processes (default 2)")
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to write the fingerprints (- for stdout)")
-    parser.add_argument("--compare", metavar="OTHER.json", help="draw the problems of that file and say what differs; 1 if any")
-    parser.add_argument("--keep", metavar="DIR", help="keep normalised machine code there, and find that of the other file")
+    parser.add_argument("-o", "--output", type=output_file, metavar="FILE", help="where to write the fingerprints (- for stdout)")
+    parser.add_argument("--compare", type=named, metavar="OTHER.json", help="draw the problems of that file and say what differs; 1 if any")
+    parser.add_argument("--keep", type=named, metavar="DIR", help="keep normalised machine code there, and find that of the other file")
     parser.set_defaults(run=run)
 
 
@@ -39,10 +40,8 @@ def run(options: argparse.Namespace) -> int:
     keep = Path(options.keep) if options.keep else None
     wanted = {"dense": options.dense, "grouped": options.grouped}
     made = take(other.seed if other else options.seed or 0, wanted, other=other, jobs=options.jobs, keep=keep)
-    if options.output == "-":
-        print(made.text(), end="")
-    elif options.output:
-        write_whole(Path(options.output), made.text().encode())
+    if options.output:
+        write(options.output, made.text().encode())
     for kind, distinct in made.distinct.items():
         print(f"{kind}: {distinct} kernels of {made.drawn[kind]} problems, {made.refused[kind]} of them refused", file=sys.stderr)
     print(f"{len(made.problems)} problems in {time.perf_counter() - begin:.0f} s, ptxas {made.ptxas}", file=sys.stderr)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptxkit.errors import AssembleError, PtxkitError
-from ptxkit.files import temporary_folder, write_whole
+from ptxkit.files import read_json, temporary_folder, write_whole
 
 from . import sass
 from .draw import draw
@@ -89,12 +89,17 @@ class Fingerprints:
     @classmethod
     def read(cls, path: Path) -> Fingerprints:
         """What `text` wrote."""
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data.pop("schema", None) != SCHEMA:
-            raise PtxkitError(f"{path} is no file of fingerprints of this version")
-        kernels = [Record(*row) for row in data.pop("kernels")]
-        problems = {key: tuple(kernels[index] for index in numbers) for key, numbers in data.pop("problems").items()}
-        return cls(problems=problems, **data)
+        try:
+            data = read_json(path)
+            if data.pop("schema", None) != SCHEMA:
+                raise ValueError
+            kernels = [Record(*row) for row in data.pop("kernels")]
+            problems = {key: tuple(kernels[index] for index in numbers) for key, numbers in data.pop("problems").items()}
+            return cls(problems=problems, **data)
+        except OSError as error:
+            raise PtxkitError(f"cannot read {path}: {error.strerror}") from None
+        except (LookupError, TypeError, ValueError, AttributeError):
+            raise PtxkitError(f"{path} is no file of fingerprints of this version") from None
 
 
 def take(seed: int, wanted: Mapping[str, int], *, other: Fingerprints | None = None, jobs: int = 2,
