@@ -36,9 +36,9 @@ def view_of(name: str, array: Array, word: str | None) -> ArrayView:
 
 def _place(array: Array) -> int:
     """The address of an array modulo 256: the CPU device places the memory that it is a part of at a multiple of that."""
-    whole = array
-    while isinstance(whole.base, np.ndarray):
-        whole = whole.base
+    whole, base = array, array.base
+    while base is not None:                     # NumPy's as_strided leaves an object between two arrays that is none
+        whole, base = (base if isinstance(base, np.ndarray) else whole), getattr(base, "base", None)
     return int(array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) % 256
 
 

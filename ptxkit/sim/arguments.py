@@ -91,23 +91,23 @@ class Arguments:
         if array.dtype.hasobject:
             raise SimulationError(f"`{name}`: an array of Python objects has no bytes for a kernel")
         native(name, array.dtype)
-        base, _, _ = _extent(array)
+        base, _, _ = extent(array)
         key = id(base) if base is not None else id(array)
         if key not in self.buffers:
             start = round_up(self.size + RED_ZONE, 256)
             owner = base if base is not None else array
-            _, first, last = _extent(owner)
+            _, first, last = extent(owner)
             self.buffers[key] = owner, start
             self.size = start + last - first
             self._allocations.append(Allocation(name, start, self.size))
         owner, start = self.buffers[key]
-        return GLOBAL + start + int(array.__array_interface__["data"][0]) - _extent(owner)[1]
+        return GLOBAL + start + int(array.__array_interface__["data"][0]) - extent(owner)[1]
 
     def regions(self) -> Iterator[tuple[str, int, int, int]]:
         """(name, first byte in global memory, bytes, address on the host) of each buffer."""
         names = {allocation.start: allocation.name for allocation in self._allocations}
         for owner, start in self.buffers.values():
-            _, low, high = _extent(owner)
+            _, low, high = extent(owner)
             yield names[start], start, high - low, low
 
     def allocation(self, name: str) -> Allocation:
@@ -126,12 +126,12 @@ class Arguments:
         """(the buffer's name, first byte, byte behind the last) of an array in the memory of an argument."""
         if not isinstance(array, np.ndarray):
             return None
-        base, low, high = _extent(array)
+        base, low, high = extent(array)
         kept = self.buffers.get(id(base) if base is not None else id(array))
         if kept is None:
             return None
         owner, start = kept
-        first = start + low - _extent(owner)[1]
+        first = start + low - extent(owner)[1]
         name = next(a.name for a in self._allocations if a.start == start)
         return name, first, first + high - low
 
@@ -233,7 +233,7 @@ def _block(name: str, size: int, value: Any) -> bytes:
     return data
 
 
-def _extent(array: Any) -> tuple[Any, int, int]:
+def extent(array: Any) -> tuple[Any, int, int]:
     """(the array that owns the memory or None, first byte, byte after the last)."""
     owner, base = None, array.base
     while base is not None:                     # NumPy's as_strided leaves an object between two arrays that is none
@@ -250,13 +250,13 @@ def refuse_elements(name: str, value: Any) -> None:
 
 def storage(array: Any) -> Any:
     """All bytes of the memory that an array is a part of, as a view: what a kernel that is given the array can write."""
-    owner = _extent(array)[0]
+    owner = extent(array)[0]
     return _bytes_of(array if owner is None else owner)
 
 
 def _bytes_of(array: Any) -> Any:
     """All bytes of an array that owns its memory, as a view."""
-    low, high = _extent(array)[1:]
+    low, high = extent(array)[1:]
     if array.flags.c_contiguous or array.flags.f_contiguous:
         return array.reshape(-1, order="A").view(np.uint8)
     return np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))

@@ -10,6 +10,7 @@ from ptxkit.errors import LaunchError
 
 from . import cpu
 from .framework import torch
+from .record import autocast, recorder, refuse_tangents
 from .views import views
 
 ARGUMENTS = "Tensor q, Tensor k, Tensor v, bool is_causal=False, float? scale=None, bool enable_gqa=False, Tensor? cu_seqlens=None"
@@ -24,8 +25,10 @@ def define(library: Any) -> None:
         library.impl(name, run(_on_gpu), "CUDA")
         library.impl(name, run(_on_cpu), "CPU")
         torch.library.register_fake(f"ptxkit::{name}", run(_fake), lib=library)
+        for device in ("CUDA", "CPU"):
+            library.impl(name, autocast(getattr(_ops, name).default, device, (0, 1, 2)), f"Autocast{device}")
     library.impl("attention", _recorded(_ops.attention.default), "Autograd", with_keyset=True)
-    torch.library.register_autograd("ptxkit::attention_lse", _backward, setup_context=_save, lib=library)
+    library.impl("attention_lse", _recorded_with_lse(_ops.attention_lse.default), "Autograd", with_keyset=True)
 
 
 def _result(run: Any) -> Any:
@@ -41,9 +44,34 @@ def _recorded(overload: Any) -> Any:
     redispatch, after = overload._handle.redispatch_boxed, torch._C._after_autograd_keyset
 
     def call(keys: Any, *given: Any) -> Any:
+        if torch.autograd.forward_ad._current_level >= 0:
+            refuse_tangents("attention", given)
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*given):
             return _ops.attention_lse(*given)[0]
         with torch._C._AutoDispatchBelowAutograd():
+            return redispatch(keys & after, *given)
+
+    return call
+
+
+def _recorded_with_lse(overload: Any) -> Any:
+    """`attention_lse` where gradients may be recorded."""
+    redispatch, after, below = overload._handle.redispatch_boxed, torch._C._after_autograd_keyset, torch._C._AutoDispatchBelowAutograd
+
+    def forward(ctx: Any, keys: Any, *given: Any) -> Any:
+        with below():
+            output = redispatch(keys & after, *given)
+        _save(ctx, (*given, *(False, None, False, None)[len(given) - 3:]), output)
+        return output
+
+    record = recorder("attention_lse", forward, lambda ctx, *gradients: (None, *_backward(ctx, *gradients)))
+
+    def call(keys: Any, *given: Any) -> Any:
+        if torch.autograd.forward_ad._current_level >= 0:
+            refuse_tangents("attention_lse", given)
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*given):
+            return record(keys, *given)
+        with below():
             return redispatch(keys & after, *given)
 
     return call

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ptxkit.errors import LaunchError
 from ptxkit.runtime.launch import refuse_gradients
 
 from .framework import torch
-from .views import refuse_layout
+from .views import refuse_layout, word_of
 
 
 @dataclass(slots=True)
@@ -56,8 +59,7 @@ def dense(a: Any, b: Any, out: Any, **more: Any) -> None:
 
     require()
     refuse_gradients(("a", a), ("b", b), ("out", out), *more.items())
-    arrays = {name: array(value, name) if isinstance(value, torch.Tensor) else value for name, value in more.items()}
-    judge(simulate(array(a, "a"), array(b, "b"), array(out, "out"), check=checks(), **arrays))
+    judge(simulate(check=checks(), **arrays({"a": a, "b": b, "out": out, **more})))
 
 
 def grouped(x: Any, w: Any, lengths: Any, out: Any, *, activation: str | None = None, **more: Any) -> None:
@@ -66,9 +68,9 @@ def grouped(x: Any, w: Any, lengths: Any, out: Any, *, activation: str | None = 
 
     require()
     refuse_gradients(("a", x), ("b", w), ("out", out))
-    arrays = {name: array(value, name) if isinstance(value, torch.Tensor) else value for name, value in more.items()}
-    judge(simulate(array(x, "a"), array(w, "b"), array(lengths, "offs"), array(out, "out"), gated=activation is not None,
-                   check=checks(), **arrays))
+    seen = arrays({"a": x, "b": w, "offs": lengths, "out": out, **more})
+    first = [seen.pop(name) for name in ("a", "b", "offs", "out")]
+    judge(simulate(*first, gated=activation is not None, check=checks(), **seen))
 
 
 def grouped_k(a: Any, b: Any, lengths: Any, out: Any, *, accumulate: bool) -> None:
@@ -77,7 +79,8 @@ def grouped_k(a: Any, b: Any, lengths: Any, out: Any, *, accumulate: bool) -> No
 
     require()
     refuse_gradients(("a", a), ("b", b), ("out", out))
-    judge(simulate(array(a, "a"), array(b, "b"), array(lengths, "offs"), array(out, "out"), accumulate=accumulate, check=checks()))
+    seen = arrays({"a": a, "b": b, "offs": lengths, "out": out})
+    judge(simulate(*seen.values(), accumulate=accumulate, check=checks()))
 
 
 def combined(y: Any, place: Any, weights: Any, starts: Any, out: Any) -> None:
@@ -85,8 +88,7 @@ def combined(y: Any, place: Any, weights: Any, starts: Any, out: Any) -> None:
     from ptxkit.gemm.launch.combine import simulate
 
     refuse_gradients(("y", y), ("weights", weights), ("out", out))
-    given, of_starts = (None if each is None else array(each, name) for each, name in ((weights, "weights"), (starts, "starts")))
-    judge(simulate(array(y, "y"), array(place, "place"), given, starts=of_starts, out=array(out, "out"), check=checks()))
+    judge(simulate(check=checks(), **arrays({"y": y, "place": place, "weights": weights, "starts": starts, "out": out})))
 
 
 def products_of_rows(a: Any, first: Any, b: Any, second: Any, out: Any) -> None:
@@ -116,8 +118,9 @@ def attended(q: Any, k: Any, v: Any, out: Any, **more: Any) -> None:
     """`ptxkit.attention(q, k, v, out=out, ...)` on the CPU device."""
     from ptxkit.attention.launch.simulate import simulate
 
-    arrays = {name: array(value, name) if isinstance(value, torch.Tensor) else value for name, value in more.items()}
-    judge(simulate(array(q, "q"), array(k, "k"), array(v, "v"), array(out, "out"), check=checks(), **arrays))
+    seen = arrays({"q": q, "k": k, "v": v, "out": out, **more})
+    first = [seen.pop(name) for name in ("q", "k", "v", "out")]
+    judge(simulate(*first, check=checks(), **seen))
 
 
 def decoded(operands: dict[str, Any], out: Any, **more: Any) -> None:
@@ -141,10 +144,38 @@ def judge(report: Any) -> None:
         raise LaunchError(f"the kernel failed on the CPU device: {report}")
 
 
+def arrays(named: dict[str, Any]) -> dict[str, Any]:
+    """Those of these that are tensors as NumPy arrays; the rest as it is. Tensors whose bytes lie among each other are parts of one array,
+    since the CPU device copies each array by itself: `out` may be c, or columns of a matrix that another argument has columns of."""
+    from ptxkit.sim.arguments import extent
+
+    seen = {name: array(value, name) if isinstance(value, torch.Tensor) else value for name, value in named.items()}
+    bounds = {name: extent(one)[1:] for name, one in seen.items() if isinstance(one, np.ndarray) and one.size}
+    ordered: list[tuple[int, int, list[str]]] = []
+    for name, (low, high) in sorted(bounds.items(), key=lambda item: item[1]):
+        if ordered and low < ordered[-1][1]:
+            first, last, names = ordered.pop()
+            low, high, names = first, max(last, high), [*names, name]
+        else:
+            names = [name]
+        ordered.append((low, high, names))
+    for low, high, names in ordered:
+        if len(names) > 1:
+            whole = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+            for name in names:
+                one = seen[name]
+                begin = one.__array_interface__["data"][0] - low
+                element = whole[begin:begin + one.itemsize].view(f"u{one.itemsize}")
+                seen[name] = np.lib.stride_tricks.as_strided(element, one.shape, one.strides).view(one.dtype)
+    return seen
+
+
 def array(tensor: Any, name: str) -> Any:
     """A NumPy array of a tensor's memory."""
     refuse_layout(tensor, name)
     kind = _numpy_types().get(tensor.dtype)
+    if kind is None and tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1:
+        word_of(tensor.dtype, name)
     tensor = tensor.detach()
     if kind is None:
         return tensor.numpy()
@@ -160,5 +191,5 @@ def _numpy_types() -> dict[Any, Any]:
     return {getattr(torch, name): getattr(ml_dtypes, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
 
 
-__all__ = ["array", "attended", "checks", "chosen", "combined", "cpu_device", "decoded", "dense", "grouped", "grouped_k", "in_order",
-           "judge", "products_of_rows", "require"]
+__all__ = ["array", "arrays", "attended", "checks", "chosen", "combined", "cpu_device", "decoded", "dense", "grouped", "grouped_k",
+           "in_order", "judge", "products_of_rows", "require"]

@@ -6,6 +6,7 @@ dynamic: looking at it adds no guard to a graph. A size that depends on data has
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ptxkit.errors import LaunchError
@@ -18,6 +19,7 @@ from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from .framework import torch
 from .products import group_scale, lies_along_n, refuse_gated, refuse_gather, refuse_groups, result_dtype
 from .views import numbers, views, word_of
+from .weight_gradient import ROWS as UNIT
 from .weight_gradient import refuse_shape, refuse_sums
 
 
@@ -85,10 +87,25 @@ def _groups(a: Any, b: Any, offs: Any, bias: Any, out_dtype: Any, activation: st
         groups = seen["w"].shape[0]
         if seen["w"].strides[-1] != 1 and (activation is not None or not lies_along_n(b)):     # is copied
             seen["w"] = seen["w"]._replace(strides=contiguous_strides(seen["w"].shape))
+        seen["x"], seen["w"] = _lined(seen["x"], seen["w"])
         seen["lengths"] = seen["lengths"]._replace(shape=(groups + 1,))
         seen["out"] = _result(seen["x"], shape, dtype, seen.get("out"))
         GroupProblem(GroupArrays(**seen), GroupOptions("cu_seqlens", activation is not None, **options))
     return a.new_empty(shape, dtype=dtype) if out is None else out
+
+
+def _lined(x: ArrayView, w: ArrayView) -> tuple[ArrayView, ArrayView]:
+    """Those of operands of 16 bits that a launch copies, with further zeros of K: see `products.lined`."""
+    (rows, k), (row, column) = x.shape, x.strides
+    missing = -k % UNIT if w.shape[2] == k else 0
+    reads = (rows <= 1 or (row % UNIT == 0 and row >= k)) and (column == 1 or k <= 1)
+    if x.dtype not in ("bf16", "f16") or not rows * k or (reads and not missing):
+        return x, w
+    x = x._replace(shape=(rows, k + missing), strides=(k + missing, 1))
+    if missing:
+        shape = (*w.shape[:2], k + missing)
+        w = w._replace(shape=shape, strides=contiguous_strides(shape))
+    return x, w
 
 
 def grouped_gemm(a: Any, b: Any, offs: Any, bias: Any = None, out_dtype: Any = None, activation: str | None = None,
@@ -112,8 +129,8 @@ def gated_gemm(a: Any, b: Any, out_dtype: Any = None, *, out: Any = None) -> Any
     refuse_gated(a, b)
     shape = *a.shape[:-1], b.shape[1] // 2
     lengths = a.new_empty((2,), dtype=torch.int32)
-    rows = None if out is None else out.reshape(-1, b.shape[1] // 2)
-    _groups(a.reshape(-1, a.shape[-1]), b[None], lengths, None, out_dtype, "silu_and_mul", {}, rows)
+    rows = None if out is None else out.reshape(math.prod(shape[:-1]), shape[-1])
+    _groups(a.reshape(math.prod(shape[:-1]), a.shape[-1]), b[None], lengths, None, out_dtype, "silu_and_mul", {}, rows)
     return a.new_empty(shape, dtype=result_dtype(a, out_dtype)) if out is None else out
 
 

@@ -6,6 +6,7 @@ computed again with a float32 result: nothing is kept for it but the operands.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ptxkit.errors import LaunchError
@@ -206,9 +207,10 @@ def save_gated(ctx: Any, a: Any, b: Any, out_dtype: Any = None) -> None:
 def gated(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     """The gradients of `gated_gemm`: of a and b."""
     a, b = ctx.saved_tensors
-    rows = a.reshape(-1, a.shape[-1])
+    count = math.prod(a.shape[:-1])
+    rows = a.reshape(count, a.shape[-1])
     z = _ops.gemm(rows, b, out_dtype=torch.float32)
-    dz = packed(of_gate(gradient.reshape(-1, gradient.shape[-1]), z, a.dtype).to(a.dtype))
+    dz = packed(of_gate(gradient.reshape(count, gradient.shape[-1]), z, a.dtype).to(a.dtype))
     of_a = dense_product(dz, b.mT, rows).reshape(a.shape) if ctx.wanted[0] else None
     return of_a, dense_product(rows.mT, dz, b) if ctx.wanted[1] else None, None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -96,7 +97,9 @@ class MoE(_nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         """x [..., features] gives [..., features]."""
-        rows = x.reshape(-1, self.features)
+        if not x.ndim or x.shape[-1] != self.features:
+            raise LaunchError(f"x has shape {tuple(x.shape)}: it is [..., {self.features}], the features of a token last")
+        rows = x.reshape(math.prod(x.shape[:-1]), self.features)
         weights, experts = self.route(rows)
         routing = by_expert(experts, self.experts)
         token, gate_up = routing.token, self.gate_up.mT

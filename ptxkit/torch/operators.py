@@ -14,6 +14,7 @@ from ptxkit.errors import LaunchError
 from . import attention, attention_decode, combine, cpu, fake, gate, gradients, products, quantized, route
 from . import weight_gradient as along_k
 from .framework import torch
+from .record import autocast, recorder, refuse_tangents
 
 _DENSE = "Tensor? residual=None, Tensor? c=None, float alpha=1.0, float beta=0.0, str? activation=None, ScalarType? out_dtype=None, " \
          "bool batch_invariant=False"
@@ -144,7 +145,7 @@ def _define(operator: Operator) -> None:
         _library.impl(f"{name}.out", torch.library.fallthrough_kernel, "Autograd")      # a launch refuses what requires grad
     _library.impl(name, differentiable(getattr(torch.ops.ptxkit, name).default, operator), "Autograd", with_keyset=True)
     for device in ("CUDA", "CPU") if operator.casts else ():
-        _library.impl(name, _autocast(getattr(torch.ops.ptxkit, name).default, device, operator.casts), f"Autocast{device}")
+        _library.impl(name, autocast(getattr(torch.ops.ptxkit, name).default, device, operator.casts), f"Autocast{device}")
 
 
 def _define_in_place(operator: InPlace) -> None:
@@ -153,7 +154,7 @@ def _define_in_place(operator: InPlace) -> None:
     _implement(name, operator.gpu, operator.cpu, operator.fake)
     _library.impl(name, torch.library.fallthrough_kernel, "Autograd")
     for device in ("CUDA", "CPU"):
-        _library.impl(name, _autocast(getattr(torch.ops.ptxkit, name).default, device, operator.casts), f"Autocast{device}")
+        _library.impl(name, autocast(getattr(torch.ops.ptxkit, name).default, device, operator.casts), f"Autocast{device}")
 
 
 def _implement(name: str, gpu: Callable[..., Any], cpu: Callable[..., Any], without_memory: Callable[..., Any]) -> None:
@@ -174,6 +175,7 @@ def _refuse(kind: str) -> Callable[..., Any]:
 def differentiable(overload: Any, operator: Operator) -> Callable[..., Any]:
     """What runs where gradients may be recorded: torch.library.register_autograd in fewer steps, for it is a fifth of a call."""
     enabled, wanted, below = torch.is_grad_enabled, torch._C._any_requires_grad, torch._C._AutoDispatchBelowAutograd
+    tangents = torch.autograd.forward_ad
     after, redispatch = torch._C._after_autograd_keyset, overload._handle.redispatch_boxed
 
     def forward(ctx: Any, keys: Any, *given: Any) -> Any:
@@ -189,31 +191,17 @@ def differentiable(overload: Any, operator: Operator) -> Callable[..., Any]:
         return None, *operator.gradient(ctx, gradient)
 
     count = len(overload._schema.arguments)
-    recorded = type(f"Ptxkit_{operator.name}", (torch.autograd.Function,),
-                    {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+    record = recorder(operator.name, forward, backward)
 
     def call(keys: Any, *given: Any) -> Any:
+        if tangents._current_level >= 0:
+            refuse_tangents(operator.name, given)
         if enabled() and wanted(*given):
-            return recorded.apply(keys, *given)     # type: ignore[attr-defined]
+            return record(keys, *given)
         with below():
             return redispatch(keys & after, *given)
 
     return call
-
-
-def _autocast(operator: Any, device: str, places: tuple[int, ...]) -> Callable[..., Any]:
-    """Under torch.autocast operands of 16 and 32 bits are cast to its type; the rest of the arguments is taken as it is."""
-    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device}"))
-    kind, castable = device.lower(), {torch.float32, torch.float16, torch.bfloat16}
-
-    def autocast(*arguments: Any, **named: Any) -> Any:
-        wanted = torch.get_autocast_dtype(kind)
-        given = [argument.to(wanted) if place in places and argument.dtype in castable else argument
-                 for place, argument in enumerate(arguments)]
-        with torch._C._ExcludeDispatchKeyGuard(keys):
-            return operator(*given, **named)
-
-    return autocast
 
 
 __all__ = ["IN_PLACE", "OPERATORS", "InPlace", "Operator", "define"]

@@ -7,6 +7,7 @@ exceptions are named in docs/torch.md: grouped weights and operands with groups 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,8 @@ from ptxkit.gemm.problem.matmul import result_shape
 from . import cpu
 from .framework import torch
 from .views import refuse_back, word_of
-from .weight_gradient import on_cpu, on_gpu, weight_gradient
+from .weight_gradient import ROWS as UNIT
+from .weight_gradient import on_cpu, on_gpu, reads, weight_gradient
 
 _log = logging.getLogger("ptxkit")
 _copied: set[tuple[Any, ...]] = set()
@@ -142,6 +144,22 @@ def weights(b: Any, *, along_n: bool = False) -> Any:
     return turned.contiguous()
 
 
+def lined(a: Any, b: Any) -> tuple[Any, Any]:
+    """Rows a [M, K] of 16 bits and weights b [G, K, N] as the kernels read them: a with contiguous rows that begin at multiples of 16
+    bytes, both with further zeros of K up to a multiple of 8. An `a` that lies otherwise is copied, which is said once a shape."""
+    missing = -a.shape[1] % UNIT if b.shape[1] == a.shape[1] else 0
+    if a.dtype.itemsize != 2 or not a.numel() or (not missing and reads(a)):
+        return a, b
+    kind = tuple(a.shape), a.stride(), a.dtype
+    if kind not in _copied:
+        _copied.add(kind)
+        _log.warning("grouped_gemm copies a of shape %s with strides %s: its kernels read rows that are contiguous and begin at multiples "
+                     "of %d elements", *kind[:2], UNIT)
+    if missing:
+        return torch.nn.functional.pad(a, (0, missing)), torch.nn.functional.pad(b.mT, (0, missing)).mT
+    return a.clone(memory_format=torch.contiguous_format), b
+
+
 def of_groups(launch: Callable[..., Any], a: Any, b: Any, offs: Any, out: Any, out_dtype: Any, activation: str | None, clear_rest: bool,
             **more: Any) -> Any:
     """A product of groups by `launch`, into `out` or new memory."""
@@ -155,6 +173,7 @@ def of_groups(launch: Callable[..., Any], a: Any, b: Any, offs: Any, out: Any, o
     else:
         check_out(out, out_dtype)
         out.zero_() if clear_rest else None
+    a, b = lined(a, b)
     launch(a, weights(b, along_n=activation is None), cu_seqlens(offs, b.shape[0]), out=out, activation=activation, **more)
     return out
 
@@ -201,9 +220,10 @@ def gated(launch: Callable[..., Any]) -> Callable[..., Any]:
             raise LaunchError(f"out has shape {tuple(out.shape)} and strides {out.stride()}: it is {shape}, row-major without gaps")
         else:
             check_out(out, out_dtype)
-        rows = a.reshape(-1, a.shape[-1])
-        lengths = torch.arange(2, dtype=torch.int32, device=a.device) * rows.shape[0]
-        launch(rows, weights(b[None]), lengths, out=out.view(-1, shape[-1]), activation="silu_and_mul")
+        count = math.prod(a.shape[:-1])
+        rows, w = lined(a.reshape(count, a.shape[-1]), b[None])
+        lengths = torch.arange(2, dtype=torch.int32, device=a.device) * count
+        launch(rows, weights(w), lengths, out=out.view(count, shape[-1]), activation="silu_and_mul")
         return out
 
     return gated_gemm
@@ -246,6 +266,8 @@ def refuse_groups(a: Any, b: Any, offs: Any, bias: Any, activation: str | None) 
                           "K a [M, K] and b [K, N]; a batch of products is torch.ops.ptxkit.gemm")
     if offs.ndim != 1:
         raise LaunchError(f"offs has shape {tuple(offs.shape)}: it is int32 [G], where each group ends, or [G + 1] that begins with 0")
+    if offs.dtype is not torch.int32:
+        raise LaunchError(f"offs has elements of {offs.dtype}: it is int32; pass offs.int()")
     if b.ndim == 2 and activation is not None:
         raise LaunchError(f"activation={activation!r}: groups along K have none")
     if b.ndim == 3 and offs.shape[0] not in (b.shape[0], b.shape[0] + 1):
@@ -269,6 +291,6 @@ grouped_gemm, scaled_grouped_gemm = grouped(launch_on_gpu), scaled_grouped(launc
 grouped_gemm_on_cpu, scaled_grouped_gemm_on_cpu = grouped(launch_on_cpu), scaled_grouped(launch_on_cpu)
 
 __all__ = ["check_out", "cu_seqlens", "empty", "gated_gemm", "gated_gemm_on_cpu", "gemm", "gemm_on_cpu", "gemm_out", "group_scale",
-           "grouped_gemm", "grouped_gemm_on_cpu", "launch_on_cpu", "launch_on_gpu", "lies_along_n", "of_groups", "refuse_gated",
+           "grouped_gemm", "grouped_gemm_on_cpu", "launch_on_cpu", "launch_on_gpu", "lies_along_n", "lined", "of_groups", "refuse_gated",
            "refuse_gather", "refuse_groups", "result_dtype", "scaled_gemm", "scaled_gemm_on_cpu", "scaled_gemm_out", "scaled_grouped_gemm",
            "scaled_grouped_gemm_on_cpu", "weights"]

@@ -12,6 +12,7 @@ from ptxkit.gemm.launch.route import sort_choices as launch_sort
 
 from . import cpu
 from .framework import torch
+from .record import recorder, refuse_tangents
 from .views import views
 
 _ops: Any = torch.ops.ptxkit
@@ -83,12 +84,13 @@ def _recorded(overload: Any) -> Any:
         logits, experts = ctx.saved_tensors
         return None, of_logits(gradient, logits, experts, ctx.over_all), None, None
 
-    recorded = type("Ptxkit_choose_experts", (torch.autograd.Function,),
-                    {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+    record, tangents = recorder("choose_experts", forward, backward), torch.autograd.forward_ad
 
     def call(keys: Any, *given: Any) -> Any:
+        if tangents._current_level >= 0:
+            refuse_tangents("choose_experts", given)
         if enabled() and wanted(*given):
-            return recorded.apply(keys, *given, *(False,) * (3 - len(given)))       # type: ignore[attr-defined]
+            return record(keys, *given, *(False,) * (3 - len(given)))
         with below():
             return redispatch(keys & after, *given)
 

@@ -65,7 +65,7 @@ def on_cpu(a: Any, b: Any, offs: Any, out: Any, *, accumulate: bool) -> None:
 def _lined(name: str, matrix: Any) -> Any:
     """The matrix with rows as the kernel reads them. Another one is copied, with further columns of zeros up to a multiple of 8."""
     missing = -matrix.shape[1] % ROWS
-    if not missing and _reads(matrix):
+    if not missing and reads(matrix):
         return matrix
     kind = name, tuple(matrix.shape), matrix.stride(), matrix.dtype
     if kind not in _copied:
@@ -77,7 +77,8 @@ def _lined(name: str, matrix: Any) -> Any:
     return matrix.clone(memory_format=torch.contiguous_format)
 
 
-def _reads(matrix: Any) -> bool:
+def reads(matrix: Any) -> bool:
+    """Whether the kernels read a matrix of 16 bits as it lies."""
     (rows, columns), (row, column) = matrix.shape, matrix.stride()
     apart = rows <= 1 or (row % ROWS == 0 and row >= columns)
     return bool(apart and (column == 1 or columns <= 1) and matrix.data_ptr() % 16 == 0)
@@ -105,4 +106,4 @@ def refuse_sums(out: Any) -> None:
         raise LaunchError(f"out has elements of {out.dtype}: weight_gradient_ adds in float32; weight_gradient has results of other types")
 
 
-__all__ = ["accumulate", "on_cpu", "on_gpu", "refuse", "refuse_shape", "refuse_sums", "weight_gradient"]
+__all__ = ["ROWS", "accumulate", "on_cpu", "on_gpu", "reads", "refuse", "refuse_shape", "refuse_sums", "weight_gradient"]

@@ -50,6 +50,19 @@ def test_gradients_are_those_of_torch(device: str, kv_heads: int) -> None:
         assert float((own.grad - right.grad).abs().max()) <= 0.03 * float(right.grad.abs().max())
 
 
+def test_autocast_and_func(device: str) -> None:
+    q, k, v = (x.float() for x in operands(device))
+    with torch.autocast(device, torch.bfloat16):
+        assert torch.equal(ops.attention(q, k, v), ops.attention(*(x.bfloat16() for x in (q, k, v))))
+    q, k, v = operands(device, grad=True)
+    expected = torch.autograd.grad(ops.attention(q, k, v).float().square().sum(), q)[0]
+    q, k, v = (x.detach() for x in (q, k, v))
+    assert torch.equal(torch.func.grad(lambda q: ops.attention(q, k, v).float().square().sum())(q), expected)
+    for operator in (ops.attention, lambda *of: ops.attention_lse(*of)[0]):
+        with pytest.raises(LaunchError, match="no forward mode"):
+            torch.func.jvp(lambda q, operator=operator: operator(q, k, v), (q,), (q,))
+
+
 def test_what_has_no_gradient_is_one_sentence(device: str) -> None:
     q, k, v = operands(device, keys=30, grad=True)
     with pytest.raises(LaunchError, match="as many queries as keys"):

@@ -89,6 +89,34 @@ def test_groups(device: str, dtype: Any, gated: bool, layout: str, seed: int) ->
     assert max(got.values()) <= 1, got
 
 
+@pytest.mark.parametrize(("k", "n"), [(32, 48), (29, 45)])
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+def test_operands_and_gradients_that_no_kernel_reads_are_copied(device: str, k: int, n: int, gated: bool) -> None:
+    """Columns that are no multiples of 8, every other column, transposed matrices: also a fake tensor's result."""
+    generator = torch.Generator().manual_seed(6)
+    n *= 2 if gated else 1
+    x, w = torch.randn(k, 40, generator=generator).to(torch.bfloat16).T, (torch.randn(2, n, k, generator=generator) / 4).to(torch.bfloat16)
+    dy = torch.randn(40, n, generator=generator).to(torch.bfloat16)[:, ::2] if gated else torch.randn(n, 40, generator=generator).to(
+        torch.bfloat16).T
+    leaves = [each.detach().to(device).requires_grad_() for each in (x, w)]
+    offs, activation = torch.tensor([0, 13, 40], dtype=torch.int32, device=device), "silu_and_mul" if gated else None
+    y = ops.grouped_gemm(leaves[0], leaves[1].mT, offs, activation=activation)
+    dx, dw = torch.autograd.grad(y, leaves, dy.to(device))
+    got = errors(x.double(), w.double(), dy.double(), {"y": y.detach(), "x": dx, "w": dw}, [0, 13, 40], gated, torch.bfloat16)
+    assert max(got.values()) <= 1, got
+    there = ops.grouped_gemm(*(each.detach().to("meta") for each in leaves[:1]), leaves[1].detach().to("meta").mT, offs.to("meta"),
+                             activation=activation)
+    assert (there.shape, there.stride()) == (y.shape, y.stride())
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 8), (8, 0)])
+def test_a_gate_of_nothing(device: str, k: int, n: int) -> None:
+    x, w = (torch.ones(shape, dtype=torch.bfloat16, device=device, requires_grad=True) for shape in ((3, k), (2 * n, k)))
+    y = ops.gated_gemm(x, w.T)
+    assert torch.equal(y, torch.zeros_like(y))
+    assert [each.shape for each in torch.autograd.grad(y.sum(), (x, w))] == [x.shape, w.shape]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("shape", [(24, 32), (2, 3, 32)], ids=str)
 def test_a_gate(device: str, dtype: Any, shape: tuple[int, ...]) -> None:

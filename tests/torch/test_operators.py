@@ -284,6 +284,37 @@ def test_an_inference_graph_and_vmap(device: str) -> None:
     assert torch.equal(torch.vmap(lambda each: ops.gemm(each, w))(a), expected)
 
 
+def test_the_transforms_of_func_go_through(device: str) -> None:
+    """Gradients for each row, and gradients of gradients; a tangent, which would be lost, is refused."""
+    x, w = randn(3, 8, 16, device=device), randn(16, 8, device=device)
+
+    def loss(w: Any, x: Any) -> Any:
+        return ops.gemm(x, w, activation="silu").float().square().sum()
+
+    leaf = w.clone().requires_grad_()
+    expected = torch.stack([torch.autograd.grad(loss(leaf, each), leaf)[0] for each in x])
+    assert torch.equal(torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(w, x), expected)
+    once = torch.autograd.grad(loss(leaf, x[0]), leaf, create_graph=True)[0]
+    again = torch.func.grad(lambda w: torch.func.grad(loss)(w, x[0]).float().square().sum())(w)
+    assert torch.equal(again, torch.autograd.grad(once.float().square().sum(), leaf)[0])
+    for operator, operand in ((lambda w: ops.gemm(x, w), w), (lambda x: ops.choose_experts(x, 2)[0], randn(4, 8, device=device).float())):
+        with pytest.raises(LaunchError, match="has a tangent, and the operators have no forward mode"):
+            torch.func.jvp(operator, (operand,), (operand,))
+
+
+def test_the_cpu_device_sees_memory_that_two_arguments_share() -> None:
+    a, b, c = randn(32, 64, device="cpu"), randn(64, 16, device="cpu"), randn(32, 16, device="cpu")
+    wide = torch.cat([a, randn(32, 32, device="cpu")], 1)
+    rest = wide.clone()
+    with ptxkit.torch.cpu_device():
+        expected, plain, out = ops.gemm(a, b, c=c, beta=1.0), ops.gemm(a, b), c.clone()
+        ops.gemm(a, b, c=out, beta=1.0, out=out)
+        ops.gemm(wide[:, :64], b, out=wide[:, 70:86])
+    assert torch.equal(out, expected)
+    rest[:, 70:86] = plain
+    assert torch.equal(wide, rest)
+
+
 def test_cpu_tensors_are_refused_outside_of_a_block() -> None:
     a = randn(16, 16, device="cpu")
     with pytest.raises(LaunchError, match=r"with ptxkit\.torch\.cpu_device\(\):"):
@@ -350,6 +381,9 @@ SENTENCES: dict[str, tuple[Any, str]] = {
     "sums of another shape": (lambda a: ops.weight_gradient_(a.float()[None], a, a[:, :8], offs("cpu", 0, 16)), r"give \(1, 16, 8\)"),
     "sums in grad mode": (lambda a: ops.weight_gradient_(a.float()[None], a.clone().requires_grad_(), a, offs("cpu", 0, 16)),
                           r"import ptxkit\.torch"),
+    "offs in 64 bits": (lambda a: ops.grouped_gemm(a, a[None], offs("cpu", 16).long()), r"pass offs\.int\(\)"),
+    "another fp8": (lambda a: ops.gemm(*(a.to(torch.float8_e4m3fnuz),) * 2), "a has elements of torch.float8_e4m3fnuz"),
+    "features": (lambda a: ptxkit.torch.MoE(8, 8, 2, 1, dtype=torch.bfloat16)(a), r"it is \[\.\.\., 8\]"),
     "groups of f32": (lambda a: ops.weight_gradient(a.float(), a.float(), offs("cpu", 0, 16)), "both bfloat16 or both float16"),
 }
 

@@ -1,0 +1,60 @@
+"""What torch does around an operator: it records it for gradients, under the transforms of torch.func too, and casts for autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ptxkit.errors import LaunchError
+
+from .framework import torch
+
+_functorch: Any = torch._functorch.autograd_function
+
+
+def recorder(name: str, forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
+    """What runs an operator and records it. A transform of torch.func comes to the operator once for each of its levels, so that the
+    function that is recorded is one of a single level there."""
+    def recorded_below(ctx: Any, *given: Any) -> Any:
+        with torch.enable_grad(), torch.autograd.forward_ad._set_fwd_grad_enabled(True):    # which a forward pass turns off, for all levels
+            return forward(ctx, *given)
+
+    def function(base: Any, forward: Callable[..., Any]) -> Any:
+        return type(f"Ptxkit_{name}", (base,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+
+    usual, single = function(torch.autograd.Function, forward), function(torch.autograd.function._SingleLevelFunction, recorded_below)
+    transformed, whole = torch._C._are_functorch_transforms_active, usual.apply
+
+    def record(*given: Any) -> Any:
+        if not transformed():
+            return whole(*given)
+        with _functorch.enable_single_level_autograd_function():
+            return single.apply(*given)
+
+    return record
+
+
+def refuse_tangents(name: str, given: tuple[Any, ...]) -> None:
+    """Raise LaunchError for an argument with a tangent: forward mode would lose it."""
+    for each in given:
+        if isinstance(each, torch.Tensor) and torch.autograd.forward_ad.unpack_dual(each).tangent is not None:
+            raise LaunchError(f"an argument of {name} has a tangent, and the operators have no forward mode: take gradients backward, with "
+                              "torch.func.grad or torch.func.vjp")
+
+
+def autocast(operator: Any, device: str, places: tuple[int, ...]) -> Callable[..., Any]:
+    """Under torch.autocast operands of 16 and 32 bits are cast to its type; the rest of the arguments is taken as it is."""
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device}"))
+    kind, castable = device.lower(), {torch.float32, torch.float16, torch.bfloat16}
+
+    def cast(*arguments: Any, **named: Any) -> Any:
+        wanted = torch.get_autocast_dtype(kind)
+        given = [argument.to(wanted) if place in places and argument.dtype in castable else argument
+                 for place, argument in enumerate(arguments)]
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return operator(*given, **named)
+
+    return cast
+
+
+__all__ = ["autocast", "recorder", "refuse_tangents"]
