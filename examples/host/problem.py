@@ -4,7 +4,7 @@ The same problem is simulated, launched and timed. Arrays hold the bits of their
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from ptxkit import Kernel, device_array
 from ptxkit.runtime import driver
+from ptxkit.runtime.arrays import contiguous_strides, view
 
 Array = np.ndarray[Any, Any]
 DTYPES = {"bf16": np.uint16, "f32": np.float32, "e4m3": np.uint8, "u8": np.uint8, "s8": np.int8, "u32": np.uint32, "s32": np.int32,
@@ -81,6 +82,21 @@ class Problem:
         error = np.abs(found - exact)
         allowed = np.broadcast_to(np.asarray(allowed, np.float64), error.shape)
         return found, np.where(error == 0, 0.0, error / np.maximum(allowed, 2.0**-200))
+
+
+def taken(**arrays: tuple[Any, Sequence[int]]) -> None:
+    """Refuse arrays that a kernel would read or write past: each has the shape beside it, no gaps, and begins at 16 bytes."""
+    for name, (array, shape) in arrays.items():
+        if tuple(array.shape) != tuple(shape):
+            raise ValueError(f"{name} has shape {list(array.shape)}: with the other arrays it is {list(shape)}")
+        if isinstance(array, np.ndarray):                            # of the CPU device, which looks at addresses itself
+            dense, address = array.flags.c_contiguous, 0
+        else:
+            seen = view(array, name)
+            dense, address = all(extent == 1 or stride == step for extent, stride, step in
+                                 zip(seen.shape, seen.strides, contiguous_strides(seen.shape), strict=True)), seen.pointer
+        if not dense or address % 16:
+            raise ValueError(f"{name} has gaps between its elements, or begins at no multiple of 16 bytes: pass a copy")
 
 
 def wide(kind: str, bits: Array) -> Array:

@@ -72,6 +72,8 @@ def steps(x: Any, y: Any) -> list[Step]:
     m, n = x.shape
     if m % 8 or n % 8:
         raise ValueError(f"rows and columns are multiples of 8, as a tensor map needs lines of a multiple of 16 bytes, not {m} x {n}")
+    if tuple(y.shape) != (n, m):
+        raise ValueError(f"x is [{m}, {n}], so y is [{n}, {m}], not {list(y.shape)}")
     return [Step(transpose, (-(-m // (BLOCKS * SIDE)), -(-n // (BLOCKS * SIDE))), (x, y))]
 
 

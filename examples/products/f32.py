@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, normal, poison, report
+from examples.host.problem import Problem, Step, normal, poison, report, taken
 from ptxkit import Pipeline, Ptr, Reg, TensorMap, ctaid, if_, kernel, laneid, ring, smem, tid
 from ptxkit.ptx import bar, cp, fence, fma, ld, mov, mul, st
 from ptxkit.smem import SharedAddress
@@ -107,6 +107,7 @@ def steps(a: Any, b: Any, c: Any, alpha: float = 1.0) -> list[Step]:
     if k % 4 or n % 4 or b.shape[0] != k:
         raise ValueError(f"a is [M, K] and b [K, N], N and K multiples of 4, as lines of a tensor map are of 16 bytes, not {m} x {k} and "
                          f"{b.shape[0]} x {n}")
+    taken(c=(c, (m, n)))
     return [Step(f32_gemm, (-(-n // BN), -(-m // BM)), (a, b, c, m, n, -(-k // BK), alpha))]
 
 

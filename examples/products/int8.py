@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, poison, report, ulps
+from examples.host.problem import Problem, Step, poison, report, taken, ulps
 from ptxkit import NamedBarriers, Pipeline, Ptr, Reg, TensorMap, ctaid, else_, if_, kernel, ring, smem, tid
 from ptxkit.fragments import store_fragment
 from ptxkit.ptx import bar, cp, cvt, fence, ld, mov, mul, setmaxnreg, wgmma
@@ -89,6 +89,9 @@ def steps(a: Any, b: Any, row_scale: Any, column_scale: Any, d: Any) -> list[Ste
     (m, k), n = a.shape, b.shape[0]
     if k % 16 or n % 8:
         raise ValueError(f"K is a multiple of 16 and N of 8, as lines of a tensor map are of 16 bytes, not {k} and {n}")
+    if b.shape[1] != k or tuple(d.shape) != (m, n):
+        raise ValueError(f"a is [{m}, {k}], so b is [N, {k}] and d [{m}, N], not {list(b.shape)} and {list(d.shape)}")
+    taken(row_scale=(row_scale, (m,)), column_scale=(column_scale, (n,)))
     return [Step(int8_gemm, (-(-m // BM), -(-n // BN)), (a, b, row_scale, column_scale, d, m, n, -(-k // BK)))]
 
 

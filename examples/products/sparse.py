@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Array, Problem, Step, normal, poison, report, wide
+from examples.host.problem import Array, Problem, Step, normal, poison, report, taken, wide
 from ptxkit import NamedBarriers, Pipeline, Ptr, Reg, Ring, TensorMap, cluster_ctarank, else_, if_, kernel, ring, smem, tid
 from ptxkit.cards import H200
 from ptxkit.fragments import store_fragment
@@ -153,6 +153,7 @@ def steps(kept: Any, metadata: Any, b: Any, d: Any, sms: int | None = None) -> l
     if b.shape[1] != k or tuple(d.shape) != (m, n) or tuple(metadata.shape) != (rows, k_tiles, WORDS):
         raise ValueError(f"kept {m} x {k // 2} goes with b [N, {k}], d [{m}, N] and metadata [{rows}, {k_tiles}, {WORDS}], not with "
                          f"{list(b.shape)}, {list(d.shape)} and {list(metadata.shape)}: `compress` makes kept and metadata")
+    taken(metadata=(metadata, metadata.shape))
     sms = sms or (driver.device(driver.current_device()).multiprocessors if driver.available() else H200.sms)
     grid = min(rows * columns, sms // CLUSTER * CLUSTER)
     return [Step(sparse_gemm, grid, (kept, metadata, b, d, rows, columns, k_tiles))]

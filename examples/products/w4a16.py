@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Array, Problem, Step, narrow, normal, poison, report, ulps, wide
+from examples.host.problem import Array, Problem, Step, narrow, normal, poison, report, taken, ulps, wide
 from ptxkit import Pipeline, Ptr, Reg, cluster_ctarank, ctaid, else_, if_, kernel, laneid, ring, smem, tid
 from ptxkit.cards import H200, Card
 from ptxkit.fragments import pack, unpack
@@ -202,6 +202,8 @@ def steps(x: Any, weights: Any, scales: Any, y: Any, card: Card | None = None) -
     if not 1 <= m <= 16 or n % 64 or k % GROUP:
         raise ValueError(f"M is 1 to 16, N a multiple of 64 and K of {GROUP}, not {m}, {n} and {k}: `ptxkit.gemm.gemm` takes "
                          "more rows, with weights of bf16")
+    taken(x=(x, (m, k)), weights=(weights, (n // ROWS, k // DEPTH, LANES, 4)), scales=(scales, (n // ROWS, k // GROUP, 8, 1)),
+          y=(y, (m, n)))
     card = card or (card_of(driver.current_device()) if driver.available() else H200)
     found = split(n, k, card)
     return [Step(w4a16, -(-n // WIDE) * found, (x, weights, scales, y, m, n, k, -(-(k // GROUP) // found)),

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Array, Problem, Step, narrow, normal, poison, report, ulps, wide
+from examples.host.problem import Array, Problem, Step, narrow, normal, poison, report, taken, ulps, wide
 from examples.rows.held import Row, block, ctas
 from ptxkit import Ptr, Reg, kernel
 from ptxkit.fragments import pack, unpack
@@ -103,8 +103,14 @@ def steps(kind: str, x: Any, weight: Any, y: Any, *, bias: Any = None, residual:
     """The launch of a norm, "rms" or "layer", for x and y [rows, columns], weight and bias [columns]; with residual and h [rows, columns],
     h = x + residual is stored too."""
     rows, columns = x.shape
+    grid = ctas(rows, columns)
+    taken(x=(x, (rows, columns)), y=(y, (rows, columns)), weight=(weight, (columns,)))
+    if kind == "layer":
+        taken(bias=(bias, (columns,)))
+    if residual is not None:
+        taken(residual=(residual, (rows, columns)), h=(h, (rows, columns)))
     given = [x, *((residual, h) if residual is not None else ()), weight, *((bias,) if kind == "layer" else ()), y]
-    return [Step(KERNELS[kind, residual is not None], ctas(rows, columns), (*given, rows, eps), {"COLUMNS": columns})]
+    return [Step(KERNELS[kind, residual is not None], grid, (*given, rows, eps), {"COLUMNS": columns})]
 
 
 def problem(rows: int, columns: int, kind: str = "rms", residual: bool = False, seed: int = 0) -> Problem:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Array, Problem, Step, normal, poison, report, wide
+from examples.host.problem import Array, Problem, Step, normal, poison, report, taken, wide
 from ptxkit import Ptr, Reg, ctaid, if_, kernel, tid
 from ptxkit.fragments import pack, unpack
 from ptxkit.ptx import div, ld, mad, max, mov, mul, selp, setp, st
@@ -63,6 +63,7 @@ def steps(x: Any, q: Any, scale: Any) -> list[Step]:
     rows, columns = x.shape
     if columns % BLOCK:
         raise ValueError(f"columns are whole blocks of {BLOCK}, not {columns}: `ptxkit.gemm.quantize` takes any number")
+    taken(x=(x, (rows, columns)), q=(q, (rows, columns)), scale=(scale, (rows, columns // BLOCK)))
     blocks = rows * columns // BLOCK
     return [Step(quantise, -(-blocks // (THREADS // LANES * EACH)), (x, q, scale, blocks))]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, normal, poison, report, ulps, wide
+from examples.host.problem import Problem, Step, normal, poison, report, taken, ulps, wide
 from ptxkit import Ptr, Reg, ctaid, for_range, if_, kernel, tid
 from ptxkit.fragments import pack, unpack
 from ptxkit.ptx import fma, ld, mad, mov, mul, neg, st
@@ -63,6 +63,8 @@ def steps(x: Any, positions: Any, cos: Any, sin: Any, y: Any) -> list[Step]:
     tokens, heads, head = x.shape
     if head not in (64, 128, 256):
         raise ValueError(f"a head has 64, 128 or 256 elements, so that whole groups of threads share a token, not {head}")
+    table = cos.shape[0], head // 2
+    taken(x=(x, x.shape), positions=(positions, (tokens,)), cos=(cos, table), sin=(sin, table), y=(y, x.shape))
     return [Step(rotary, -(-tokens * head // (2 * VECTOR) // THREADS), (x, positions, cos, sin, y, tokens, heads), {"HEAD": head})]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, normal, poison, report, ulps, wide
+from examples.host.problem import Problem, Step, normal, poison, report, taken, ulps, wide
 from examples.rows.held import Row, block, ctas
 from ptxkit import Ptr, Reg, kernel
 from ptxkit.ptx import add, ex2, fma, max, mul, rcp
@@ -37,7 +37,9 @@ def softmax(x: Ptr[bf16], y: Ptr[bf16], rows: Reg[u32], *, COLUMNS: int = 4096) 
 def steps(x: Any, y: Any) -> list[Step]:
     """The launch for x and y [rows, columns]."""
     rows, columns = x.shape
-    return [Step(softmax, ctas(rows, columns), (x, y, rows), {"COLUMNS": columns})]
+    grid = ctas(rows, columns)
+    taken(x=(x, (rows, columns)), y=(y, (rows, columns)))
+    return [Step(softmax, grid, (x, y, rows), {"COLUMNS": columns})]
 
 
 def problem(rows: int, columns: int, seed: int = 0) -> Problem:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, normal, poison, report
+from examples.host.problem import Problem, Step, normal, poison, report, taken
 from ptxkit import Ptr, Reg, ctaid, if_, kernel, laneid, tid
 from ptxkit.ptx import ld, max, min, mov, mul, selp, setp, shr, st, xor
 from ptxkit.reductions import warp_reduce
@@ -67,6 +67,7 @@ def steps(x: Any, values: Any, columns: Any) -> list[Step]:
     if width % VECTOR or not k <= width <= 1024 or not 1 <= k <= LANES:
         raise ValueError(f"a warp holds a row of a multiple of {VECTOR} elements, 1,024 at most, and finds 1 to {LANES} of them, not {k} "
                          f"of {width:,}: pad the row with -inf")
+    taken(x=(x, (rows, width)), values=(values, (rows, k)), columns=(columns, (rows, k)))
     return [Step(topk, -(-rows // WARPS), (x, values, columns, rows), {"COLUMNS": width, "K": k})]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, normal, poison, report
+from examples.host.problem import Problem, Step, normal, poison, report, taken
 from examples.rows.held import tree
 from ptxkit import Ptr, Reg, ctaid, else_, for_range, if_, kernel, tid
 from ptxkit.ptx import add, ld, mov, st
@@ -61,6 +61,7 @@ def steps(x: Any, sums: Any, out: Any) -> list[Step]:
     """The launches for x [n], sums [ceil(n / CHUNK)] as work space, and out [1]."""
     (n,) = x.shape
     count = -(-n // CHUNK)
+    taken(x=(x, (n,)), sums=(sums, (count,)), out=(out, (1,)))
     return [Step(sum_chunks, count, (x, sums, n)), Step(sum_sums, 1, (sums, out, count))]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, report
+from examples.host.problem import Problem, Step, report, taken
 from ptxkit import Ptr, Reg, ctaid, else_, if_, kernel, laneid, loop, smem, tid
 from ptxkit.ptx import add, atom, bar, brev, clz, ld, mov, selp, shfl, st, vote
 from ptxkit.reductions import warp_reduce
@@ -137,6 +137,7 @@ def steps(x: Any, y: Any, state: Any, ticket: Any) -> list[Step]:
     """The launches for x and y [n]; state [ceil(n / 16384)] of 64 bits and ticket [1] are work space."""
     (n,) = x.shape
     tiles = -(-n // TILE)
+    taken(x=(x, (n,)), y=(y, (n,)), state=(state, (tiles,)), ticket=(ticket, (1,)))
     return [Step(clear, -(-tiles // THREADS), (state, ticket, tiles)), Step(scan, tiles, (x, y, state, ticket, n))]
 
 

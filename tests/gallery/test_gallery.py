@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks import gallery as benchmark
 from examples.host.gallery import GALLERY, Shape
-from examples.host.problem import Problem, launched, narrow, simulated, wide
+from examples.host.problem import Problem, launched, narrow, simulated, taken, wide
 from ptxkit.gemm.tools.bench import stub
 from tests.test_docs import blocks, run
 
@@ -73,6 +73,33 @@ def test_a_shape_that_is_not_taken_is_refused(name: str, shape: tuple[int, ...],
     given = [np.zeros(shape, np.uint16), *(np.zeros((1, 1), np.uint16) for _ in range(len(signature(steps).parameters) - 1))]
     with pytest.raises(ValueError, match=way_out):
         steps(*given)
+
+
+MAPPED = {"transpose": "x y", "f32": "a b", "int8": "a b d", "sparse": "kept b d"}
+"""Operands that tensor copies read or write: their lines may have gaps."""
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_arrays_that_do_not_go_together_are_refused(name: str) -> None:
+    """A kernel would read or write past an operand that is short, and miss the elements of one that has gaps."""
+    problem = GALLERY[name].problem(*GALLERY[name].small[0])
+    operands = of(problem)
+    for number, (operand, array) in enumerate(operands.items()):
+        short = array[:-1] if len(array) > 1 else array.repeat(2, 0)
+        gaps = array.repeat(2, -1)[..., ::2]
+        for other in [short] * (number > 0) + [gaps] * (array.size > 1 and operand not in MAPPED.get(name, "").split()):
+            with pytest.raises(ValueError, match=r"has shape|has gaps|not |goes with"):
+                problem.steps({**operands, operand: other})
+
+
+def test_an_array_of_a_gpu_begins_at_16_bytes() -> None:
+    with stub.installed():
+        taken(x=(stub.array("f32", 4, 8), (4, 8)))
+        for field, value in (("pointer", 4), ("strides", (16, 1))):
+            other = stub.array("f32", 4, 8)
+            setattr(other, field, value)
+            with pytest.raises(ValueError, match="x has gaps between its elements, or begins at no multiple of 16 bytes: pass a copy"):
+                taken(x=(other, (4, 8)))
 
 
 @pytest.mark.parametrize("name", GALLERY)
