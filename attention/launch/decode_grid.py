@@ -20,7 +20,7 @@ class DecodeGrid:
     __slots__ = ("config", "problem", "splits")
 
     def __init__(self, problem: DecodeProblem, sms: int, splits: int | None) -> None:
-        if splits is not None and not 1 <= splits <= MOST:
+        if splits is not None and not (isinstance(splits, int) and 1 <= splits <= MOST):
             raise LaunchError(f"splits is {splits}: 1 to {MOST} CTAs share the keys of a sequence")
         self.problem = problem
         self.splits = chosen_splits(problem, sms) if splits is None else splits

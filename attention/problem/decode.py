@@ -10,6 +10,7 @@ from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView
 
 from ..config.decode import BLOCK, HEADS, ROWS
+from .refusals import check_apart, check_scale
 
 UNIT = 16                   # bytes of a load
 SIZE = 2                    # bytes of an element
@@ -57,8 +58,8 @@ class DecodeProblem:
         """The problem of these arrays. Raises LaunchError for what no kernel takes."""
         _check(arrays)
         q, k, table = arrays.q, arrays.k_cache, arrays.page_table
-        if scale is not None and not 0 < scale < math.inf:
-            raise LaunchError(f"scale is {scale}: the softmax subtracts the largest score, so scale is positive and finite")
+        check_scale(scale)
+        check_apart("out", arrays.out)
         strides = tuple((name, _strides(name, array)) for name, array in zip(("q", "k_cache", "v_cache", "out"),
                                                                              (q, k, arrays.v_cache, arrays.out), strict=True))
         row = table.strides[0] if table.shape[0] > 1 else table.shape[1]

@@ -12,6 +12,7 @@ from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import TYPES
 
 from ..config.forward import HEADS
+from .refusals import check_apart, check_scale
 
 AXES = {4: "[B, H, S, D]", 3: "[T, H, D]"}
 
@@ -107,8 +108,8 @@ def _check(arrays: Arrays, options: Options) -> None:
     if out.shape != q.shape:
         raise LaunchError(f"out has shape {out.shape}: it has that of q, {q.shape}")
     _check_heads(q.shape[1], k.shape[1], options.gqa)
-    if options.scale is not None and not 0 < options.scale < math.inf:
-        raise LaunchError(f"scale is {options.scale}: the softmax subtracts the largest score, so scale is positive and finite")
+    check_scale(options.scale)
+    check_apart("out", out)
     _check_lse(arrays, packed)
     if arrays.cu_seqlens is not None:
         seen = arrays.cu_seqlens

@@ -260,7 +260,8 @@ def test_a_repeated_call_asks_the_driver_for_nothing_but_the_launches() -> None:
             attention_decode(*given, out=out, splits=5, workspace=workspace)
         with pytest.raises(LaunchError, match="takes workspace="):
             attention_decode(*given, out=out, splits=4, stream=0)
-        with pytest.raises(LaunchError, match="splits is 0"):
-            attention_decode(*given, out=out, splits=0)
+        for splits in (0, 2.0):
+            with pytest.raises(LaunchError, match=f"splits is {splits}"):
+                attention_decode(*given, out=out, splits=splits)  # type: ignore[arg-type]
         launch._launches.clear()
         launch._plans.clear()

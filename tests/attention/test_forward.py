@@ -269,7 +269,9 @@ def arrays(**changed: Any) -> Arrays:
     ({"v": ArrayView(0, (1, 4, 100, 64), (25600, 6400, 64, 1), "f32", 0, "other")}, Options(), "all bf16 or all f16"),
     ({"q": ArrayView(0, (1, 4, 100, 64), (26000, 6500, 65, 1), "bf16", 0, "other")}, Options(), "multiples of 16 bytes"),
     ({"q": ArrayView(8, (1, 4, 100, 64), (25600, 6400, 64, 1), "bf16", 0, "other")}, Options(), "begins at address 0x8"),
-    ({}, Options(scale=0.0), "positive and finite"),
+    ({"out": ArrayView(0, (1, 4, 100, 64), (25600, 0, 64, 1), "bf16", 0, "other")}, Options(), "out has .* must not overlap"),
+    ({"out": ArrayView(0, (1, 4, 100, 64), (25600, 6400, 32, 1), "bf16", 0, "other")}, Options(), "out has .* must not overlap"),
+    ({}, Options(scale=0.0), "positive and finite"), ({}, Options(scale=1e-60), "2.100 as f32 has it"),
     ({"lse": ArrayView(0, (4, 100), (100, 1), "f32", 0, "other")}, Options(), "f32 of shape"),
 ])
 def test_what_is_not_taken_is_one_sentence(changed: dict[str, Any], options: Options, words: str) -> None:

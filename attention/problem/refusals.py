@@ -1,0 +1,28 @@
+"""What every kernel of attention refuses."""
+
+from __future__ import annotations
+
+from ptxkit.errors import LaunchError
+from ptxkit.runtime.arrays import ArrayView
+
+LEAST, MOST = 2.0**-100, 2.0**100       # of a scale: in f32, times log2 e and times scores, it is neither 0 nor infinite
+
+
+def check_scale(scale: float | None) -> None:
+    """Raises LaunchError unless the scale is one that f32 has."""
+    if scale is not None and not LEAST <= scale <= MOST:
+        raise LaunchError(f"scale is {scale}: the softmax subtracts the largest score, so scale is positive and finite, from 2^-100 to "
+                          "2^100 as f32 has it")
+
+
+def check_apart(name: str, array: ArrayView) -> None:
+    """Raises LaunchError if elements share memory: what is stored there would depend on the order of the stores."""
+    reached = 0
+    for stride, extent in sorted((stride, extent) for stride, extent in zip(array.strides, array.shape, strict=True) if extent > 1):
+        if 0 not in array.shape and stride <= reached:
+            raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides}: its elements must not overlap; pass a contiguous "
+                              "array")
+        reached += stride * (extent - 1)
+
+
+__all__ = ["check_apart", "check_scale"]
