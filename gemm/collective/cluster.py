@@ -9,7 +9,7 @@ from ptxkit import Reg, cluster_ctarank
 from ptxkit.ptx import cvt, mov, shl
 from ptxkit.types import pred, u16, u32
 
-from ..config.parts import Scheduler, Static, StreamK
+from ..config.parts import Dynamic, Scheduler
 from .tiled import Multicast
 
 
@@ -26,7 +26,7 @@ class Cluster:
     @classmethod
     def of(cls, scheduler: Scheduler) -> Cluster:
         """The CTAs that share operands under a scheduler."""
-        return cls(scheduler.cluster.m, scheduler.cluster.n) if isinstance(scheduler, Static | StreamK) else cls()
+        return cls() if isinstance(scheduler, Dynamic) else cls(scheduler.cluster.m, scheduler.cluster.n)
 
     @property
     def size(self) -> int:

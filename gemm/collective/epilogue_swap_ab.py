@@ -17,6 +17,7 @@ from .atoms import ROWS
 from .epilogue import Fused
 from .epilogue_ops import Matrix
 from .thread_scales import BLOCK, ScaleArray, Scales
+from .warpgroups import MmaThread
 
 
 class SwapABStore:
@@ -49,14 +50,14 @@ class SwapABStore:
     def _values(self, part: Vec[Any, Any], m64: int, row: Reg[u32], column: Reg[u32], block: int) -> list[Reg[f32]]:
         return self.fused.block(self.fused.mma.block(part, block, m64), row, column, None)
 
-    def block(self, values: list[Reg[f32]], feature: Reg[u32], token: Reg[u32]) -> None:
+    def block(self, values: list[Reg[f32]], feature: Reg[u32], token: Reg[u32], batch: Reg[u32] | None = None) -> None:
         """Store a warp's 16 features x 8 tokens, from `feature` and `token` on."""
         edges, type_ = self.fused.edges, self.out.type
         if type_ is f32:
             at = token + (self.lane & 3) * 2
             for half in range(2):
                 begin = feature + 8 * half if half else feature
-                place = self.out.at(at, begin + (self.lane >> 2), None)
+                place = self.out.at(at, begin + (self.lane >> 2), batch)
                 for i, value in enumerate(values[2 * half:2 * half + 2]):
                     st.global_.f32(place.at(self.out.row_stride) if i else place, value, pred=(begin < edges.m) & (at + i < edges.n))
             return
@@ -65,10 +66,27 @@ class SwapABStore:
         other = shfl.sync.bfly.b32(selp.b32(low, high, self.odd), 1, 31, 0xFFFFFFFF)
         at, begin = token + (self.lane >> 2), feature + self.quarter
         four: Any = Vec((selp.b32(other, low, self.odd), selp.b32(high, other, self.odd)))
-        st.global_.v2.b32(self.out.at(at, begin, None), four, pred=(begin < edges.m) & (at < edges.n))
+        st.global_.v2.b32(self.out.at(at, begin, batch), four, pred=(begin < edges.m) & (at < edges.n))
 
     def tail(self) -> None:
         """No store needs to be waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransposedBlocks:
+    """Stores blocks of D^T = B^T A^T to D, of the sums that CTAs share: a block's rows are columns of D."""
+
+    stores: SwapABStore
+
+    @classmethod
+    def of(cls, out: Matrix, fused: Fused, thread: MmaThread) -> TransposedBlocks:
+        """Those of an mma thread."""
+        return cls(SwapABStore(out, fused, thread.lane, thread.warp))
+
+    def block(self, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None = None) -> None:
+        """Store 64 rows x 8 columns of D^T."""
+        stores = self.stores
+        stores.block(stores.fused.block(values, row, column, batch), row + stores.first, column, batch)
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ from .parts import (
     Cooperative,
     CopiedLoads,
     Direct,
+    DirectTransposed,
     Dynamic,
     ElementCopies,
     Hilbert,
@@ -128,7 +129,7 @@ class DenseConfig(TiledConfig):
     @property
     def multicast(self) -> ClusterShape:
         """The CTAs that share operands."""
-        return self.scheduler.cluster if isinstance(self.scheduler, Static | StreamK) else ClusterShape()
+        return ClusterShape() if isinstance(self.scheduler, Dynamic) else self.scheduler.cluster
 
     @property
     def splits(self) -> int:
@@ -230,7 +231,8 @@ class DenseConfig(TiledConfig):
         """The kernel's compile-time parameters."""
         found = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "swap_ab"}
         if self.swap_ab:
-            found |= {"operands": self.multiplied, "store": Transposed(self.buffers), "fusion": self.fusion.swapped}
+            store = Transposed(self.buffers) if self.staged else DirectTransposed()
+            found |= {"operands": self.multiplied, "store": store, "fusion": self.fusion.swapped}
         return found
 
     # ------------------------------------------------------------------------------------------- in words
@@ -281,10 +283,9 @@ class DenseConfig(TiledConfig):
     def _swapped_problem(self) -> str | None:
         """The reason if the kernel cannot multiply B^T by A^T and store D^T transposed."""
         loads, otherwise = self.loads, "; take swap_ab=False"
-        if isinstance(self.scheduler, SplitK):
-            return "with swap_ab K is not split: take StreamK()" + otherwise
-        if not isinstance(self.store, Staged) or self.operands.out.bits == 8:
-            return "with swap_ab tiles of 16- or 32-bit results are stored transposed, by Staged()" + otherwise
+        stored = Direct if isinstance(self.scheduler, SplitK) else Staged
+        if not isinstance(self.store, stored) or self.operands.out.bits == 8:
+            return f"with swap_ab tiles of 16- or 32-bit results are stored transposed, by {stored.__name__}()" + otherwise
         if budget.promoted(self.sums):
             return "with swap_ab sums are not promoted: take TensorCoreSums()" + otherwise
         if self.fusion.c is not None or self.fusion.residual is not None:

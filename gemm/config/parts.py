@@ -176,17 +176,28 @@ class StreamK:
 
 @dataclass(frozen=True, slots=True)
 class SplitK:
-    """The K of every tile is split among `splits` CTAs. They add up their sums through a workspace, or as a cluster through DSMEM."""
+    """The K of every tile is split among `splits` CTAs. They add up their sums through a workspace, or as a cluster through DSMEM.
+
+    `cluster`: CTAs that share operands, and have the same part of K. Their sums go through the workspace.
+    """
 
     splits: int = 2
     reduce: Literal["workspace", "cluster"] = "workspace"
     order: Swizzle | Hilbert = Swizzle()
+    cluster: ClusterShape = ClusterShape()
 
     def __post_init__(self) -> None:
         chosen("reduce", self.reduce, ("workspace", "cluster"))
         most = MAX_CLUSTER if self.reduce == "cluster" else MAX_SPLITS
         if not 2 <= self.splits <= most:
             raise ConfigError(f"K is split 2 to {most} ways through the {self.reduce}, not {self.splits}")
+        if self.reduce == "cluster" and self.cluster.size > 1:
+            raise ConfigError("the CTAs of a cluster share K or operands, not both: take reduce=\"workspace\"")
+
+    @property
+    def together(self) -> int:
+        """The number of CTAs of a cluster."""
+        return self.splits if self.reduce == "cluster" else self.cluster.size
 
 
 Scheduler = Static | Dynamic | StreamK | SplitK
@@ -214,6 +225,14 @@ class Direct:
 
     def __post_init__(self) -> None:
         chosen("elements", self.elements, (1, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class DirectTransposed(Direct):
+    """How the kernel of a configuration with `swap_ab` and a split K stores its tiles, which are those of D^T: transposed within a warp.
+    `DenseConfig.parameters` makes it of `Direct`."""
+
+    elements: Literal[1, 2] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +333,7 @@ class Loads:
 
 
 __all__ = ["L2_FETCH", "MAX_CLUSTER", "MAX_SPLITS", "MAX_STAGES", "ROWS", "AsyncCopies", "BlockScaled", "ClusterShape", "ConfigError",
-           "Cooperative", "CopiedLoads", "Direct", "Dynamic", "ElementCopies", "Hilbert", "L2Fetch", "Loads", "OperandCopies",
-           "Pingpong", "Promoted", "Promotion", "Raster", "Rows", "ScaleLoad", "Schedule", "Scheduler", "ShiftedCopies", "SplitK", "Staged",
-           "Static", "Store", "StreamK", "Sums", "Swizzle", "TensorCopies", "TensorCoreSums", "ThreadScaled", "Tile",
-           "TileOrder", "Transposed", "chosen"]
+           "Cooperative", "CopiedLoads", "Direct", "DirectTransposed", "Dynamic", "ElementCopies", "Hilbert", "L2Fetch", "Loads",
+           "OperandCopies", "Pingpong", "Promoted", "Promotion", "Raster", "Rows", "ScaleLoad", "Schedule", "Scheduler",
+           "ShiftedCopies", "SplitK", "Staged", "Static", "Store", "StreamK", "Sums", "Swizzle", "TensorCopies", "TensorCoreSums",
+           "ThreadScaled", "Tile", "TileOrder", "Transposed", "chosen"]

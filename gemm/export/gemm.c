@@ -121,14 +121,14 @@ static int px_gridded(const px_layer *layer, const px_plan *plan, uint64_t m, ui
         resident = count;
     if (streams)
         resident = px_most(1, px_least(clusters, px_most(whole, whole * grid->k_tiles / PX_MIN_STAGES_OF_PART)));
-    if (count >= (uint64_t)1 << 31 || resident * cluster > 2147483647u || (spread && whole * plan->warpgroups * 4 > PX_COUNTER_BYTES)
+    if (count >= (uint64_t)1 << 31 || resident * cluster > 2147483647u || (spread && whole * cluster * plan->warpgroups * 4 > PX_COUNTER_BYTES)
         || (streams && resident * cluster * plan->warpgroups * 4 > PX_COUNTER_BYTES))
         return px_fail(PX_WRONG_ARGUMENT, "m is %llu, which are too many tiles for this configuration (%s): export it for more rows",
                        (unsigned long long)m, plan->words);
     grid->curve = 0;
     grid->ctas = resident * cluster;
     grid->workspace = spread || streams || plan->scheduler == PX_DYNAMIC ? PX_COUNTER_BYTES : 0;
-    grid->workspace += (spread ? whole * plan->splits : streams ? grid->ctas : 0) * tile;
+    grid->workspace += (spread ? whole * cluster * plan->splits : streams ? grid->ctas : 0) * tile;
     for (i = 0; i < plan->copies_count; ++i) {
         grid->copies[i] = px_ceil(px_most(grid->workspace, PX_COUNTER_BYTES), PX_COPY_UNIT) * PX_COPY_UNIT;
         grid->workspace = grid->copies[i] + plan->copies[i].bytes;

@@ -157,7 +157,7 @@ def _scheduler(config: DenseConfig) -> str:
 def _d_unit(config: DenseConfig, layer: Layer) -> int:
     """The bytes at multiples of which D and its rows must begin."""
     size = TYPES[layer.out].bits // 8
-    if config.staged:
+    if config.staged or config.swap_ab:
         return UNIT
     return size * config.store.elements if isinstance(config.store, Direct) else size
 

@@ -24,6 +24,7 @@ from ..config.parts import (
     ConfigError,
     Cooperative,
     CopiedLoads,
+    Dynamic,
     Loads,
     Pingpong,
     Schedule,
@@ -81,13 +82,13 @@ class Structure(NamedTuple):
     def cluster(self) -> int:
         """The number of CTAs of a cluster."""
         if isinstance(self.scheduler, SplitK):
-            return self.scheduler.splits if self.scheduler.reduce == "cluster" else 1
+            return self.scheduler.together
         return shared_by(self.scheduler).size
 
 
 def shared_by(scheduler: Scheduler) -> ClusterShape:
     """The CTAs that share operands."""
-    return scheduler.cluster if isinstance(scheduler, Static | StreamK) else ClusterShape()
+    return ClusterShape() if isinstance(scheduler, Dynamic) else scheduler.cluster
 
 
 @dataclass(frozen=True, slots=True)

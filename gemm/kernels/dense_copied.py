@@ -48,7 +48,7 @@ from .shape import Shape, stage_tiles
 
 
 def _cluster(scheduler: Static | SplitK | StreamK) -> int:
-    return scheduler.cluster.size if not isinstance(scheduler, SplitK) else scheduler.splits if scheduler.reduce == "cluster" else 1
+    return scheduler.together if isinstance(scheduler, SplitK) else scheduler.cluster.size
 
 
 @kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]), cluster=lambda config: _cluster(config["scheduler"]))
@@ -123,8 +123,8 @@ def gemm_copied(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, k: Reg[u
             parts = StreamKStore(runs, to_d, mma_thread, tile.BN)
         elif isinstance(scheduler, SplitK):
             assert isinstance(to_d, DirectStore)
-            parts = SplitKStore(scheduler, atom, to_d, vectors, mma_thread, tile.BM, tile.BN, mma_warpgroups, landing, workspace,
-                                counters)
+            parts = SplitKStore(scheduler, atom, to_d, epilogue.edges, vectors, mma_thread, tile.BM, tile.BN, mma_warpgroups, landing,
+                                workspace, counters, budget.mma_registers(schedule, copying=True))
             parts.begin()
         turn, turns_of = (mma_thread.warpgroup, 2) if pingpong else (0, 1)
         if pingpong and parts is None:

@@ -11,6 +11,7 @@ from ..collective.atoms import ROWS, Mma
 from ..collective.cluster import Cluster
 from ..collective.epilogue import DirectStore, Edges, Fused, allocate_staging, elements_of, tile_store
 from ..collective.epilogue_ops import PLAIN_SUM, Fusion, FusionArguments, FusionOperands, Strided
+from ..collective.epilogue_swap_ab import TransposedBlocks
 from ..collective.mainloop_promoted import MmaMainloop, yields
 from ..collective.ordered_barrier import OrderedSequence
 from ..collective.pipeline import Pipeline
@@ -24,14 +25,14 @@ from ..collective.vector_scales import ScaledMma, VectorScales
 from ..collective.warpgroups import mma_threads, producer_warpgroup, start
 from ..config import budget
 from ..config.dense import Operands
-from ..config.parts import Cooperative, Direct, Loads, Pingpong, SplitK, Staged, Store, StreamK, Tile
+from ..config.parts import Cooperative, Direct, DirectTransposed, Loads, Pingpong, SplitK, Staged, Store, StreamK, Tile
 from ..scheduler.dense import tile_scheduler
 from ..scheduler.work import TileDivmod
 from .shape import Shape, prefetch_first_tile, stage_tiles
 
 
 def _cluster(scheduler: SplitK | StreamK) -> int:
-    return scheduler.cluster.size if isinstance(scheduler, StreamK) else scheduler.splits if scheduler.reduce == "cluster" else 1
+    return scheduler.together if isinstance(scheduler, SplitK) else scheduler.cluster.size
 
 
 @kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]), cluster=lambda config: _cluster(config["scheduler"]),
@@ -105,8 +106,9 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
             parts: SplitKStore | StreamKStore = StreamKStore(runs, to_d, mma_thread, tile.BN)
         else:
             assert isinstance(to_d, DirectStore)
-            parts = SplitKStore(scheduler, atom, to_d, vectors, mma_thread, tile.BM, tile.BN, mma_warpgroups, landing, workspace,
-                                counters)
+            blocks = TransposedBlocks.of(to_d.out, epilogue, mma_thread) if isinstance(store, DirectTransposed) else to_d
+            parts = SplitKStore(scheduler, atom, blocks, epilogue.edges, vectors, mma_thread, tile.BM, tile.BN, mma_warpgroups, landing,
+                                workspace, counters, budget.mma_registers(schedule))
         parts.begin()
         turn, turns_of = (mma_thread.warpgroup, 2) if pingpong else (0, 1)
         with tiles.work(turn=turn, turns=turns_of, skip=mainloop.position.skip) as work, span("tile"):

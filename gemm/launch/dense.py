@@ -458,7 +458,7 @@ def check_config(config: DenseConfig, problem: Problem) -> None:
             raise LaunchError(f"this config loads {name} by {given}, which its address or strides do not allow: take {best_}")
     widest = problem.store or (Direct(1) if problem.ragged else Direct())
     too_wide = isinstance(config.store, Direct) and config.store.elements > widest.elements
-    if too_wide or (problem.store is not None and config.staged):
+    if too_wide or (problem.store is not None and (config.staged or config.swap_ab)):
         raise LaunchError(f"this config stores by {config.store}, which the address, the strides or the N of out or of what is added do "
                           f"not allow: take {widest} or Rows()")
     if problem.invariant and (why := varies(config)):

@@ -60,8 +60,9 @@ class Grid:
         resident = count if config.splits_in_cluster else min(count, max(clusters, config.splits if spread else 1))
         if count >= MOST_TILES:
             raise ConfigError(f"{count:,} work tiles are too many for their 32-bit numbers: launch parts of the batch")
-        if spread and whole * config.warpgroups * 4 > COUNTER_BYTES:
-            raise ConfigError(f"{whole} tiles are too many to split their K: a workspace has {COUNTER_BYTES // 4} counters, "
+        shared = whole * cluster.size                           # tiles whose K is split, of whole clusters
+        if spread and shared * config.warpgroups * 4 > COUNTER_BYTES:
+            raise ConfigError(f"{shared} tiles are too many to split their K: a workspace has {COUNTER_BYTES // 4} counters, "
                               f"{config.warpgroups} a tile; take another scheduler than SplitK")
         if streams:
             resident = max(1, min(clusters, max(whole, whole * tiles[2] // MIN_STAGES_OF_PART)))
@@ -69,7 +70,7 @@ class Grid:
             raise ConfigError(f"{resident * config.cluster} CTAs are too many for the flags of a workspace: take another scheduler than "
                               "StreamK")
         bytes = COUNTER_BYTES if spread or streams or isinstance(config.scheduler, Dynamic) else 0
-        bytes += (whole * config.splits if spread else resident * config.cluster if streams else 0) * tile.BM * tile.BN * 4
+        bytes += (shared * config.splits if spread else resident * config.cluster if streams else 0) * tile.BM * tile.BN * 4
         if isinstance(order, Hilbert) and max(places) > MAX_PLACES:
             raise ConfigError(f"a curve goes through at most {MAX_PLACES:,} rows and columns of tiles, not {max(places):,}: take Swizzle()")
         made = copies(problem, config.loads.align, max(bytes, COUNTER_BYTES))

@@ -83,7 +83,7 @@ class TileScheduler:
 
 @dataclass(frozen=True, slots=True)
 class SplitKScheduler(TileScheduler):
-    """Tiles whose K is split among consecutive CTAs, or among the CTAs of a cluster."""
+    """Tiles whose K is split among consecutive CTAs or clusters, or among the CTAs of a cluster."""
 
     split: SplitK
 
@@ -151,7 +151,7 @@ class StreamKScheduler(TileScheduler):
 def tile_scheduler(scheduler: Static | Dynamic | StreamK | SplitK, extents: Extents, curve: Ptr[u32],
                    dynamic: DynamicScheduler | None = None) -> TileScheduler:
     """The scheduler of a configuration. `dynamic` belongs to a `Dynamic` one. Only a Hilbert order reads `curve`."""
-    cluster = scheduler.cluster if isinstance(scheduler, Static | StreamK) else ClusterShape()
+    cluster = ClusterShape() if isinstance(scheduler, Dynamic) else scheduler.cluster
     in_cluster = isinstance(scheduler, SplitK) and scheduler.reduce == "cluster"
     order = TileOrder.of(scheduler.order, cluster, curve)
     persistent = PersistentLoop(cluster.size > 1 or in_cluster, dynamic)
