@@ -97,10 +97,10 @@ class ClusterReduction:
 class WorkspaceReduction:
     """Reduction through global memory: partial sums in a workspace, and a counter for each tile and warpgroup.
 
-    A warpgroup writes its sums, adds 1 to the counter (release) and waits until all splits have done so (acquire). Then it adds 1 again: the
-    last to do so resets the counter for the next launch. It adds up its share of the columns. Sums past the end of D are neither written nor
-    read. The CTAs of a tile wait for each other, so they must be resident at once: the grid is no larger than what the device holds, and
-    work tiles are processed in order.
+    A warpgroup writes its sums, adds 1 to the counter (release) and waits until all splits have done so (acquire). Then it adds 1 again:
+    the last to do so resets the counter for the next launch. It adds up its share of the columns. Sums past the end of D are neither
+    written nor read. The CTAs of a tile wait for each other, so they must be resident at once: the grid is no larger than what the device
+    holds, and work tiles are processed in order.
 
     `keeps`: a warpgroup's own share of its own sums stays in registers, where there are enough.
     """
@@ -132,32 +132,34 @@ class WorkspaceReduction:
             atom.relaxed.gpu.global_.add.u32(arrived, counter, 1)
         bar.sync(warpgroup + 1, b=WARPGROUP)
         shared = base.at(split * (per * WARPGROUP * 4))
-        for some in self._batches(len(acc), per, blocks):
-            with if_(split * per + some[0][1] < inside[some[0][0]]):
-                found = [self._parts(shared, place, own, split, inside, blocks) for place in some]
-                for (s, j), parts in zip(some, found, strict=True):
-                    eight = split * per + j
-                    with if_(eight < inside[s]):
-                        store.block(scales.scaled(added(parts), s, j), row + s * ROWS, column + eight * 8, batch)
+        for some in self._batches(len(acc), per):
+            found = [self._parts(shared, s, j, own, split, inside, blocks) for s, j in some] if self.keeps else []
+            for place, (s, j) in enumerate(some):
+                eight = split * per + j
+                with if_(eight < inside[s]):
+                    parts = found[place] if self.keeps else [ld.global_.v4.f32(part) for part in self._places(shared, s, j, blocks)]
+                    store.block(scales.scaled(added(parts), s, j), row + s * ROWS, column + eight * 8, batch)
         opcode("st.relaxed.gpu.global.u32")(counter, 0, pred=arrived == 2 * self.splits - 1)
 
-    def _batches(self, m64_blocks: int, per: int, blocks: int) -> list[list[tuple[int, int]]]:
-        """The m64 blocks and blocks of 8 columns of a share, as many at a time as are loaded at a time. Those of a batch are of one m64
-        block. Where nothing is kept the last share must not have fewer blocks: loads have no predicates."""
+    def _batches(self, m64_blocks: int, per: int) -> list[list[tuple[int, int]]]:
+        """The m64 blocks and blocks of 8 columns of a share, as many at a time as are loaded before the first is stored."""
+        places = list(itertools.product(range(m64_blocks), range(per)))
         at_once = max(1, IN_FLIGHT // (4 * self.splits)) if self.keeps else 1
-        return [[(s, j) for j in range(begin, min(begin + at_once, per))] for s in range(m64_blocks) for begin in range(0, per, at_once)]
+        return [places[begin:begin + at_once] for begin in range(0, len(places), at_once)]
 
-    def _parts(self, shared: Ptr[f32], place: tuple[int, int], own: list[list[list[Reg[f32]]]], split: Reg[u32], inside: list[Reg[u32]],
+    def _places(self, shared: Ptr[f32], s: int, j: int, blocks: int) -> list[Ptr[f32]]:
+        """Where a thread's sums of each split are, in a block of this CTA's share."""
+        stride = self.m64_blocks * blocks * WARPGROUP * 4
+        return [shared + (source * stride + (s * blocks + j) * WARPGROUP * 4) for source in range(self.splits)]
+
+    def _parts(self, shared: Ptr[f32], s: int, j: int, own: list[list[list[Reg[f32]]]], split: Reg[u32], inside: list[Reg[u32]],
                blocks: int) -> list[Vec[Any, Any]]:
-        """A thread's sums of all splits in one block of this CTA's share."""
-        (s, j), stride = place, self.m64_blocks * blocks * WARPGROUP * 4
-        sources = [shared + (source * stride + (s * blocks + j) * WARPGROUP * 4) for source in range(self.splits)]
-        if not self.keeps:
-            return [ld.global_.v4.f32(source) for source in sources]
+        """A thread's sums of all splits in a block of this CTA's share, of which its own are in registers."""
         found: list[Vec[Any, Any]] = []
-        for number, source in enumerate(sources):
+        there = split * columns_per_split(blocks * 8, self.splits) + j < inside[s]
+        for source, place in enumerate(self._places(shared, s, j, blocks)):
             found.append(Vec([mov.f32(value) for value in own[s][j]]))
-            ld.global_.v4.f32(found[-1], source, pred=(split * columns_per_split(blocks * 8, self.splits) + j < inside[s]) & (split != number))
+            ld.global_.v4.f32(found[-1], place, pred=there & (split != source))
         return found
 
     def _inside(self, m64_blocks: int, mma_thread: MmaThread, edges: Edges, row: Reg[u32], column: Reg[u32], BN: int) -> list[Reg[u32]]:

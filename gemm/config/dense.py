@@ -343,7 +343,7 @@ class DenseConfig(TiledConfig):
         if isinstance(self.scheduler, Dynamic):
             return "the threads that copy operands must know their tiles in advance: take Static(), SplitK() or StreamK()"
         if isinstance(self.sums, BlockScaled):
-            return "block scales need operands with tensor copies: pad their lines to multiples of 16 bytes"
+            return "block scales need operands with tensor copies: take lines that begin at multiples of 16 bytes"
         for name, copies, major, extent in (("A", loads.a, operands.a_major, tile.BM), ("B", loads.b, operands.b_major, tile.BN)):
             lines = budget.copied_lines(copies)
             if major == "k" and extent % lines:

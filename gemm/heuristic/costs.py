@@ -36,6 +36,7 @@ SM_REGISTERS = 65_536
 SPARE_REGISTERS = 48            # of an mma thread besides its sums, where a CTA does not claim all of an SM; 26 to 30 without a fusion
 STORES_AT_ONCE = 4              # CTAs of an SM that store as fast as one: a warp of each scheduler issues every few clocks
 SWAPPED = " swapped"            # ends the names of structures with A and B swapped
+WORKSPACE = "split workspace"   # in the names of structures that add up the sums of a split K through the workspace
 WHOLE_WAVES = 6                 # up to which the last wave counts whole: with more, CTAs drift apart and fill half of it
 
 
@@ -101,21 +102,24 @@ class Costs:
 
 
 def structure(config: DenseConfig | Structure) -> str:
-    """What a factor belongs to: "128x256 cooperative 2x1", "64x128 cooperative split cluster", "256x144 cooperative 1x1 swapped"."""
-    tile, scheduler = config.tile, config.scheduler
+    """What a factor belongs to: "128x256 cooperative 2x1", "64x128 cooperative split cluster", "128x192 cooperative split workspace
+    2x1", "256x144 cooperative 1x1 swapped"."""
+    tile, scheduler, cluster = config.tile, config.scheduler, shared_by(config.scheduler)
     words = [f"{tile.BM}x{tile.BN}", "pingpong" if isinstance(config.schedule, Pingpong) else "cooperative"]
     if isinstance(scheduler, SplitK):
-        words += ["split", scheduler.reduce]
+        words += ["split", scheduler.reduce] + [f"{cluster.m}x{cluster.n}"] * (cluster.size > 1)
     else:
-        cluster = shared_by(scheduler)
         words += [f"{cluster.m}x{cluster.n}"] + ["stream"] * isinstance(scheduler, StreamK)
         words += ["short ring"] * (tile.BM * tile.BN <= 64 * 64 and 0 < config.stages <= max(SHORT_RINGS) and not config.swap_ab)
     return " ".join(words) + SWAPPED * config.swap_ab
 
 
 def factor(factors: Mapping[str, float], name: str) -> float:
-    """The factor of a structure. One with A and B swapped that no fit has seen has that of the upright one."""
-    return factors.get(name, factors.get(name.removesuffix(SWAPPED), 1.0))
+    """The factor of a structure. One with A and B swapped that no fit has seen has that of the upright one, and one that splits K among
+    clusters that of the same among CTAs."""
+    upright = name.removesuffix(SWAPPED)
+    alone = upright[:upright.index(WORKSPACE) + len(WORKSPACE)] if WORKSPACE in upright else upright
+    return factors.get(name, factors.get(upright, factors.get(alone, 1.0)))
 
 
 @dataclass(frozen=True, slots=True)

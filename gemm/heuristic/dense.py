@@ -94,7 +94,8 @@ def _candidates(operands: Operands, swaps: bool, most: int, card: Card) -> tuple
         upright = fitting.swapped == 0
         there[there] = upright
         fitting = taken(fitting, upright)
-    held_back = (_of_batches(fitting) | (fitting.BM == THREE_BLOCKS)) & ~known[there] & (most > ONE_BLOCK)
+    unlike = (fitting.splits > 1) & ((fitting.swapped > 0) | (fitting.cluster_m * fitting.cluster_n > 1))
+    held_back = (_of_batches(fitting) | (fitting.BM == THREE_BLOCKS) | unlike) & ~known[there] & (most > ONE_BLOCK)
     held = replace(fitting, factor=np.where(held_back, fitting.factor * NOT_MEASURED, fitting.factor))
     return tuple(itertools.compress(structures(most), there)), held, costs
 
@@ -134,7 +135,8 @@ def _possible(problem: Problem, seen: Columns) -> Any:
     """Whether a configuration makes sense for these extents."""
     depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
     m, n = (np.where(seen.swapped > 0, *pair) for pair in ((problem.n, problem.m), (problem.m, problem.n)))
-    tiles = np.ceil(m / seen.BM) * np.ceil(n / seen.BN) * (problem.batches or 1)
+    clusters = np.ceil(np.ceil(m / seen.BM) / seen.cluster_m) * np.ceil(np.ceil(n / seen.BN) / seen.cluster_n)
+    tiles = clusters * seen.cluster_m * seen.cluster_n * (problem.batches or 1)
     split = (depth >= LEAST_OF_A_SPLIT * seen.splits) & ((seen.in_cluster > 0) | (tiles * seen.splits <= MOST_SPLIT_WORK * seen.resident))
     cut = (seen.splits > 1) | (seen.stream > 0)
     many = tiles > seen.resident

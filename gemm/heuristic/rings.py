@@ -33,7 +33,7 @@ def fitting(found: Sequence[Structure], seen: Columns, operands: Operands) -> tu
     fit = np.minimum(MAX_STAGES, np.maximum(0, SHARED_LIMIT - fixed) // np.maximum(1, stage))
     given = np.array([one.stages for one in found])
     stages = np.where(buffers > 0, SHORTER, np.where(given > 0, given, fit))
-    stored = staged | ((buffers == 0) & (seen.swapped == 0))
+    stored = staged | ((buffers == 0) & ((seen.swapped == 0) | (split & (buffer > 0))))
     there = (stage > 0) & (stages >= 2) & (stages <= fit) & stored & _shared_out(seen, operands)
     columns = {name: getattr(seen, name)[there] for name in seen.__slots__ if name != "ctas"}
     rings = Columns(**{**columns, "stages": stages[there].astype(float), "staged": staged[there].astype(float)})

@@ -12,7 +12,7 @@ import pytest
 
 from ptxkit.cards import CARDS, H100, H200, Card, Probe, named, of_device, read_probe
 from ptxkit.gemm.heuristic import costs, probes, table
-from ptxkit.gemm.heuristic.dense import clocks, heuristic
+from ptxkit.gemm.heuristic.dense import NOT_MEASURED, clocks, heuristic
 from ptxkit.gemm.heuristic.grouped import heuristic as grouped
 from ptxkit.gemm.launch import dense
 from ptxkit.gemm.launch.dense import check_config
@@ -56,7 +56,8 @@ def test_what_is_chosen_can_be_launched_and_uses_the_card(card: Card) -> None:
         clusters = card.resident(config.cluster) // config.cluster
         assert clusters >= 1, (config, problem.key)
         grid = Grid.of(problem, config, clusters)
-        tiles = -(-problem.m // config.tile.BM) * -(-problem.n // config.tile.BN) * (problem.batches or 1)
+        rows, columns = config.tiles(problem.m, problem.n)
+        tiles = rows * columns * (problem.batches or 1)
         if not config.splits_in_cluster:
             assert config.cluster <= grid.ctas[0] <= max(clusters * config.cluster, config.splits)
         if config.splits_in_workspace:
@@ -100,7 +101,7 @@ def test_the_choice_depends_on_what_a_card_can_do() -> None:
     pairs = [(heuristic(problem, h20), heuristic(problem, alike)) for problem in some]
     assert sum(own != other for own, other in pairs) > len(pairs) // 4
     for problem, (own, other) in zip(some, pairs, strict=True):
-        assert clocks(problem, own, h20) <= clocks(problem, other, h20)
+        assert clocks(problem, own, h20) <= clocks(problem, other, h20) * NOT_MEASURED
     slow = [clocks(problem, own, h20) / clocks(problem, other, alike) for problem, (own, other) in zip(some, pairs, strict=True)]
     assert all(ratio >= 0.999 for ratio in slow)
     assert max(slow) > 3                                                # products bound by the tensor cores

@@ -27,12 +27,12 @@ SKIPPED = 0xFFFF_FFFF
 
 def shape_of(scheduler: Scheduler) -> ClusterShape:
     """The CTAs that share operands."""
-    return scheduler.cluster if isinstance(scheduler, Static | StreamK) else ClusterShape()
+    return scheduler.cluster if isinstance(scheduler, Static | StreamK | SplitK) else ClusterShape()
 
 
 def size_of(scheduler: Scheduler) -> int:
     """CTAs of a cluster."""
-    return scheduler.splits if isinstance(scheduler, SplitK) and scheduler.reduce == "cluster" else shape_of(scheduler).size
+    return scheduler.together if isinstance(scheduler, SplitK) else shape_of(scheduler).size
 
 
 def scheduled(scheduler: Scheduler, *, batched: bool, turn: int, turns: int, found: bool) -> Kernel[Any]:
@@ -88,13 +88,15 @@ def test_every_tile_is_worked_on_once(scheduler, clusters, m, n, batches, turns)
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(2, 9), st.booleans(), st.integers(1, 6), st.integers(1, 4), st.integers(1, 4), st.integers(0, 60), st.booleans())
-def test_a_split_depth_is_shared_out(splits, in_cluster, ctas, m, n, more, ahead):
-    scheduler = SplitK(min(splits, MAX_CLUSTER), "cluster") if in_cluster else SplitK(splits)
+@given(st.integers(2, 9), st.one_of(st.none(), clusters_of_tiles), st.integers(1, 6), st.integers(1, 4), st.integers(1, 4),
+       st.integers(0, 60), st.booleans())
+def test_a_split_depth_is_shared_out(splits, sharing, ctas, m, n, more, ahead):
+    """By the CTAs of a cluster, by CTAs, or by clusters that share operands; also of the tiles past the end that these have."""
+    scheduler = SplitK(min(splits, MAX_CLUSTER), "cluster") if sharing is None else SplitK(splits, cluster=sharing)
     splits, k = scheduler.splits, scheduler.splits + more
     found = [work for each in works(scheduler, ctas, m, n, k, found=ahead) for work in each]
-    for i in range(m):
-        for j in range(n):
+    for i in range(-(-m // scheduler.cluster.m) * scheduler.cluster.m):
+        for j in range(-(-n // scheduler.cluster.n) * scheduler.cluster.n):
             parts = sorted((first, stages) for a, b, first, stages, _ in found if (a, b) == (i, j))
             assert len(parts) == splits
             assert [first for first, _ in parts] == [sum(stages for _, stages in parts[:p]) for p in range(splits)]

@@ -7,13 +7,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from ptxkit.cards import H100, H200
 from ptxkit.dsl.values import from_json, to_json
 from ptxkit.gemm.collective.epilogue_ops import Fusion
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.invariant import varies
-from ptxkit.gemm.config.parts import ClusterShape, Cooperative, Dynamic, Hilbert, Loads, Pingpong, Staged, Static, StreamK, Swizzle, Tile
+from ptxkit.gemm.config.parts import (
+    ClusterShape,
+    Cooperative,
+    Dynamic,
+    Hilbert,
+    Loads,
+    Pingpong,
+    SplitK,
+    Staged,
+    Static,
+    StreamK,
+    Swizzle,
+    Tile,
+)
 from ptxkit.gemm.heuristic.costs import factor, structure
 from ptxkit.gemm.heuristic.dense import candidates, clocks, heuristic
 from ptxkit.gemm.heuristic.space import of_problem, swappable
@@ -26,7 +40,7 @@ from ptxkit.gemm.tools.problems import arrays_asked, asked
 from ptxkit.gemm.tools.verify.dense import FUSIONS, structures
 from ptxkit.types import bf16, e4m3, e5m2, f16, f32
 
-from .test_products import normal, phi, run, run_config
+from .test_products import DYNAMIC, normal, phi, run, run_config
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
 MAJORS = {"n": "k", "t": "mn"}
@@ -83,6 +97,29 @@ def test_few_rows(config: DenseConfig, m: int) -> None:
 def test_stream_k() -> None:
     config = swapped(tile=Tile(64, 24), scheduler=StreamK())
     run_config(config, 23, 64, config.tile.BK * 2 * MIN_STAGES_OF_PART - 16, sms=2)
+
+
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize("config", [
+    swapped(tile=Tile(64, 24), scheduler=SplitK(2)), swapped(out=f32, tile=Tile(64, 40), scheduler=SplitK(3)),
+    swapped(tile=Tile(128, 32), scheduler=SplitK(2, "cluster"), batched=True),
+    swapped(layout="tt", tile=Tile(128, 64), scheduler=SplitK(2, cluster=ClusterShape(2, 1))),
+    swapped(tile=Tile(64, 32), scheduler=SplitK(2, cluster=ClusterShape(1, 2)), batched=True)], ids=str)
+def test_split_k(config: DenseConfig) -> None:
+    """Sums of rows and columns past the end of D, and of whole tiles of a cluster that are past it."""
+    run_config(config, config.tile.BN + 8, config.tile.BM + 16, config.tile.BK * 4 - 16, sms=4)
+
+
+def test_split_k_scales_rows_and_columns() -> None:
+    rng = np.random.default_rng(5)
+    a_scale, b_scale = (rng.random(shape).astype(np.float32) + 0.5 for shape in ((35, 1), (1, 80)))
+    config = swapped(e4m3, tile=Tile(64, 24), scheduler=SplitK(2), fusion=Fusion(scale="row_column"))
+    x, y = normal(rng, "e4m3", 35, 272), normal(rng, "e4m3", 80, 272).T
+    d = np.zeros((35, 80), bfloat16)
+    report = simulate(x, y, d, config=config, card=H200.with_sms(4), a_scale=a_scale, b_scale=b_scale)
+    assert report.verdict in DYNAMIC
+    exact = x.astype(np.float64) @ y.astype(np.float64) * a_scale * b_scale
+    np.testing.assert_allclose(d.astype(np.float64), exact, rtol=2.0**-8, atol=0.05)
 
 
 def test_sums_in_f16() -> None:
@@ -182,7 +219,7 @@ def test_verify_draws_every_fusion_that_is_taken() -> None:
     assert {case.fused for case, _ in drawn} == {fused for fused in FUSIONS if not (fused.c or fused.residual)}
     assert {case.scales for case, _ in drawn} == {"none", "one", "row", "column", "row_column"}
     assert {type(config.schedule) for _, config in drawn} == {Cooperative, Pingpong}
-    assert {type(config.scheduler) for _, config in drawn} == {Static, Dynamic, StreamK}
+    assert {type(config.scheduler) for _, config in drawn} == {Static, Dynamic, StreamK, SplitK}
     assert {config.operands.out for _, config in drawn} == {bf16, f16, f32}
 
 
