@@ -140,7 +140,7 @@ def test_samples_of_batches_have_configurations_of_their_own():
         assert len(found) > 40
         assert all(config.operands.batched for config in found)
         for config in found:
-            tiles = problem.count * -(-problem.m // config.tile.BM) * -(-problem.n // config.tile.BN)
+            tiles = problem.count * math.prod(config.tiles(problem.m, problem.n))
             assert config.splits == 1 or tiles * config.splits <= sample.MOST_SPLIT_TILES
     few, alone = set(sample.generated(asked(16, 32, 256, batches=500))), set(sample.generated(asked(65, 32, 256)))
     assert any(isinstance(config.schedule, Pingpong) and config.tile.BN == 16 for config in few)
