@@ -304,6 +304,17 @@ class CopiedLoads:
         if ShiftedCopies in others and len({self.a, self.b} - {TensorCopies()}) > 1:
             raise ConfigError("what is shifted goes together with tensor copies or its like: take ShiftedCopies of one `ahead` for both")
 
+    @property
+    def ahead(self) -> int:
+        """The stages that are held before they are shifted; 0 where nothing is."""
+        return max(copies.ahead if isinstance(copies, ShiftedCopies) else 0 for copies in (self.a, self.b))
+
+    def shifted(self, ahead: int) -> CopiedLoads | None:
+        """The same with operands shifted that threads copy; None where the lines of one are not contiguous."""
+        if any(isinstance(copies, ElementCopies) and copies.across for copies in (self.a, self.b)):
+            return None
+        return CopiedLoads(*(copies if isinstance(copies, TensorCopies) else ShiftedCopies(ahead) for copies in (self.a, self.b)))
+
 
 @dataclass(frozen=True, slots=True)
 class Loads:

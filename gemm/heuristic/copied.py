@@ -19,6 +19,7 @@ import numpy as np
 from ptxkit.cards import H200, Card
 from ptxkit.types import Scalar
 
+from ..collective.atoms import ROWS
 from ..collective.epilogue_ops import Fusion
 from ..config.budget import STAGE_BYTES
 from ..config.dense import DenseConfig, Operands
@@ -43,6 +44,10 @@ from ..problem.lines import copied_bytes
 from .costs import Columns, Sizes, estimate, of_card
 
 TILES = ((64, 64), (64, 128), (64, 256), (128, 64), (128, 128), (128, 192), (128, 256), (256, 128))
+NARROW = tuple((64, BN) for BN in (32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256))
+"""Tiles of up to 64 rows whose operands are shifted."""
+UNDER_WAY, MOST_AHEAD = 40_000, 6
+"""Bytes that a CTA copies ahead where they are shifted, and the most stages that it holds."""
 SPLITS = (2, 3, 4, 6, 8, 12, 16)
 SPLITS_IN_CLUSTER = (2, 4, 8)
 LEAST_OF_A_SPLIT = 4        # stages
@@ -50,7 +55,7 @@ REQUEST = 4.0               # clocks of the load and store units for a request o
 ELEMENTS = {1: 5.0, 2: 3.0, 4: 1.0}
 """Requests for 128 bytes that are copied by element, by the size of one: the loads of a word, and its store."""
 ACROSS = 2.0                # times as many where neighbouring threads have neighbouring lines
-SHIFTED = 1.5                # requests for 128 bytes that are shifted
+SHIFTED = 1.5               # requests for 128 bytes that are shifted
 LATENCY = 30.0              # clocks of a line of 128 bytes whose elements pass through registers, of which 24 are under way at once
 COPY = 3000.0               # of a launch more, which begins while the one before ends
 BY_ELEMENT = 50.0           # further clocks of a warpgroup to store 64 x 8 of a tile by element
@@ -66,7 +71,9 @@ def candidates(problem: Problem, card: Card = H200) -> Iterator[DenseConfig]:
 def _legal(problem: Problem, card: Card) -> list[DenseConfig]:
     loads = problem.loads(Static())
     assert isinstance(loads, CopiedLoads)
-    every = _configs(problem.operands, loads, problem.fusion, problem.sums(), problem.store, problem.out, problem.ragged)
+    every = [config for which in (loads, loads.shifted(2)) if which is not None
+             for config in _configs(problem.operands, which, problem.fusion, problem.sums(), problem.store, problem.out, problem.ragged,
+                                    problem.m <= ROWS)]
     depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
 
     def fits(config: DenseConfig) -> bool:
@@ -81,17 +88,28 @@ def _legal(problem: Problem, card: Card) -> list[DenseConfig]:
 
 @functools.lru_cache(64)
 def _configs(operands: Operands, loads: CopiedLoads, fusion: Fusion, sums: Sums, store: Direct | None,
-             out: type[Scalar], ragged: bool) -> tuple[DenseConfig, ...]:
-    """Those of any extents."""
+             out: type[Scalar], ragged: bool, few: bool) -> tuple[DenseConfig, ...]:
+    """Those of any extents, of `few` rows or of many."""
+    shifts = loads.ahead > 0
     schedulers: list[Scheduler] = [Static(), *map(SplitK, SPLITS), *(SplitK(each, "cluster") for each in SPLITS_IN_CLUSTER)]
     found = []
-    for BM, BN in TILES:
+    for BM, BN in NARROW if few and shifts else TILES:
+        tile = Tile(BM, BN)
         for scheduler in schedulers:
-            tile = Tile(BM, BN)
-            with suppress(ConfigError):
-                direct = stored(store, out, tile, scheduler, ragged=ragged)
-                found.append(DenseConfig(operands, tile, 0, Cooperative(0, sums), scheduler, direct, loads, fusion))
+            for each in _ahead(loads, BM + BN) if shifts else (loads,):
+                with suppress(ConfigError):
+                    direct = stored(store, out, tile, scheduler, ragged=ragged)
+                    found.append(DenseConfig(operands, tile, 0, Cooperative(0, sums), scheduler, direct, each, fusion))
+                    break
     return tuple(found)
+
+
+def _ahead(loads: CopiedLoads, lines: int) -> Iterator[CopiedLoads]:
+    """The same with as many stages held as bring enough bytes under way, then with fewer, which leave the ring more room."""
+    enough = 1 + -(-UNDER_WAY // (lines * STAGE_BYTES))
+    for ahead in range(max(2, min(MOST_AHEAD, enough)), 1, -1):
+        if (found := loads.shifted(ahead)) is not None:
+            yield found
 
 
 def requests(copies: OperandCopies, lines: int, size: int) -> float:
@@ -156,8 +174,8 @@ def copying(problem: Problem, names: str, card: Card = H200) -> float:
 
 
 def heuristic(problem: Problem, card: Card = H200) -> DenseConfig:
-    """The configuration for a problem on a card."""
-    return next(candidates(problem, card))
+    """The configuration for a problem on a card. What is shifted is not measured on a card yet, so that the tuner alone tries it."""
+    return next(config for config in candidates(problem, card) if not isinstance(config.loads, CopiedLoads) or not config.loads.ahead)
 
 
 __all__ = ["aligning", "candidates", "clocks", "copying", "heuristic", "realigned", "requests"]

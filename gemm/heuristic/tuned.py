@@ -12,7 +12,7 @@ from ptxkit.dsl.values import FieldError, from_json, named, to_json
 
 from ..config.dense import DenseConfig
 from ..config.invariant import varies
-from ..config.parts import Cooperative, Loads, Promoted, Schedule, Scheduler, Store, Tile
+from ..config.parts import Cooperative, CopiedLoads, Loads, Promoted, Schedule, Scheduler, Store, Tile
 from ..problem.dense import Problem
 from .table import Knobs, Shape, lookup
 
@@ -50,7 +50,8 @@ def knobs(config: DenseConfig, problem: Problem) -> dict[str, Any]:
              if getattr(config.loads, field.name) != getattr(usual, field.name)}
     found = {"tile": to_json(config.tile), "stages": config.stages, "schedule": named(_bare(config.schedule)),
              "scheduler": named(config.scheduler), "store": named(config.store), "loads": loads,
-             **({"swap_ab": True} if config.swap_ab else {})}
+             **({"swap_ab": True} if config.swap_ab else {}),
+             **({"ahead": config.loads.ahead} if isinstance(config.loads, CopiedLoads) and config.loads.ahead else {})}
     for path in DERIVED:
         shorter = _without(found, path)
         if shorter != found and revive(shorter, problem) == config:
@@ -85,7 +86,7 @@ def _without(found: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 def revive(kept: Knobs, problem: Problem) -> DenseConfig:
     """The configuration of these knobs for a problem, which may have other rows than the one that was tuned. Raises FieldError when it is
     not valid or has an unknown knob."""
-    unknown = kept.keys() - {"tile", "stages", "schedule", "scheduler", "store", "loads", "swap_ab"}
+    unknown = kept.keys() - {"tile", "stages", "schedule", "scheduler", "store", "loads", "swap_ab", "ahead"}
     if unknown:
         raise FieldError(f"a table keeps no {min(unknown)!r} of a configuration")
     schedule: Schedule = from_json(Schedule, kept.get("schedule", "Cooperative"), "schedule")
@@ -98,6 +99,11 @@ def revive(kept: Knobs, problem: Problem) -> DenseConfig:
     loads = problem.aligned(given.align).loads(scheduler, swap_ab)
     if isinstance(loads, Loads):
         loads = replace(loads, **{name: getattr(given, name) for name in kept.get("loads", {})})
+    elif "ahead" in kept:
+        shifted = loads.shifted(from_json(int, kept["ahead"], "ahead"))
+        if shifted is None:
+            raise FieldError("lines that are not contiguous cannot be shifted")
+        loads = shifted
     if isinstance(loads, Loads) and loads.a_rows:
         loads = replace(loads, a_rows=-(-problem.m // 8) * 8 if problem.m <= 56 else 0)
     tile: Tile = from_json(Tile, kept.get("tile", {}), "tile")

@@ -187,7 +187,9 @@ def test_what_is_chosen_copies_small_operands_before_and_large_ones_never() -> N
             assert (config.loads.align == "") == large, (k, layout)
             assert revive(knobs(config, problem), problem) == config
             dense.check_config(config, problem)
-            assert config in itertools.islice(candidates(problem, H200), 1)
+            assert config == next(one for one in candidates(problem, H200) if not isinstance(one.loads, CopiedLoads) or not one.loads.ahead)
+            assert large == any(isinstance(one.loads, CopiedLoads) and one.loads.ahead > 0
+                                for one in itertools.islice(candidates(problem, H200), 1))
     small = heuristic(asked(70, 67, 104), H200)                # only D is misaligned
     assert not small.by_threads
     assert small.loads.align == ""
@@ -261,6 +263,13 @@ def test_what_threads_cannot_copy(changes: dict[str, Any], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         DenseConfig(**{"operands": Operands(bf16, bf16, f32), "tile": Tile(64, 64), "schedule": Cooperative(), "scheduler": Static(),
                        "loads": BOTH, **changes})
+
+
+def test_a_table_keeps_what_is_shifted() -> None:
+    problem = asked(40, 9001, 4001)
+    for config in itertools.islice((one for one in copied.candidates(problem, H200) if one.loads != problem.loads(Static())), 5):
+        assert knobs(config, problem)["ahead"] > 1
+        assert revive(knobs(config, problem), problem) == config
 
 
 def test_what_is_shifted_goes_with_its_like() -> None:
