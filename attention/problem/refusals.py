@@ -20,8 +20,8 @@ def check_apart(name: str, array: ArrayView) -> None:
     reached = 0
     for stride, extent in sorted((stride, extent) for stride, extent in zip(array.strides, array.shape, strict=True) if extent > 1):
         if 0 not in array.shape and stride <= reached:
-            raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides}: its elements must not overlap; pass a contiguous "
-                              "array")
+            raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides}: its elements must not overlap; pass a "
+                              "contiguous array")
         reached += stride * (extent - 1)
 
 
