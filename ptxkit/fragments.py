@@ -29,7 +29,8 @@ def pack(type: type[Scalar], *values: Reg[f32]) -> Reg[bits32]:
     if type not in (bf16, f16, e4m3, e5m2) or len(values) != count:
         raise TraceError(f"pack takes 2 values for bf16 or f16 and 4 for e4m3 or e5m2, not {len(values)} for {name}")
     if count == 2:
-        return ptx.opcode(f"cvt.rn.{name}x2.f32")(values[1], values[0])  # type: ignore[no-any-return]
+        pair = ptx.opcode(f"cvt.rn.{name}x2.f32")(values[1], values[0])
+        return Reg(pair.builder, pair.name, bits32)                     # a product takes no register of type f16x2
     narrow = ptx.opcode(f"cvt.rn.satfinite.{name}x2.f32")
     word: Reg[bits32] = ptx.mov.b32((narrow(values[1], values[0]), narrow(values[3], values[2])))
     return word

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from .dsl.allocation import Allocation, called
 from .dsl.ambient import current
 from .dsl.descriptor import Descriptor, step, template
+from .dsl.dropped import refuse_dropped
 from .dsl.refused import NoItems
 from .dsl.reg import Index, Reg, Special, Value
 from .dsl.source import user_position
@@ -189,6 +190,7 @@ class Shared(SharedAddress, Generic[T]):
         return Shared(self.type, *self.plus(index, max(1, self.type.bits // 8)))
 
     def __add__(self, index: Index) -> Shared[T]:
+        refuse_dropped("place + i")
         return self.at(index)
 
     def __getitem__(self, index: Index) -> Shared[T]:

@@ -7,15 +7,17 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import CheckError
+from ..errors import CheckError, TraceError
 from ..grammar import tree
 from ..grammar.errors import Finding, Position
 from ..grammar.spelling import python_name
 from ..settings import settings
-from .bytecode import drops_operator
+from .bytecode import drops, drops_operator
 from .source import user_position
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from .trace import Builder
     from .traced import Traced
 
@@ -53,7 +55,8 @@ class Result:
         """What is said of it where nothing reads it."""
         if not self.usage:
             return Finding(
-                "result-dropped", f"an operator makes a new register by `{self.opcode}`, and nothing reads it: the line changes nothing",
+                "result-dropped", f"an operator or `.at(i)` makes a new register by `{self.opcode}`, and nothing reads it: the line "
+                "changes nothing",
                 "give the result a name; an instruction with its destination first, as `add.u32(n, n, 1)`, writes in place",
                 self.position, "advice", "review", ptx_line, ptx_column)
         return Finding(
@@ -65,12 +68,29 @@ class Result:
 def operated(builder: Builder, opcode: str, result: tree.Operand, *operands: tree.Operand) -> None:
     """Emits an operator's instruction. Where the operator is a statement of its own, its result is noted as dropped."""
     builder.emit(opcode, (result, *operands))
-    frame = sys._getframe(1)
+    if drops_operator(_caller()):
+        builder.dropped.append(Result(builder.name, result, opcode, "", user_position()))
+
+
+def note_dropped(builder: Builder, opcode: str, result: tree.Operand) -> None:
+    """Note the place of a `p.at(i)` that is a statement of its own."""
+    if drops(_caller()):
+        builder.dropped.append(Result(builder.name, result, opcode, "", user_position()))
+
+
+def refuse_dropped(text: str) -> None:
+    """Raise where an operator that emits nothing is a statement of its own."""
+    if drops_operator(_caller()):
+        raise TraceError(f"`{text}` stands here alone, so that it emits nothing: give it a name, or use it in an instruction")
+
+
+def _caller() -> FrameType:
+    """The frame that called the module of the function that asks."""
+    frame = sys._getframe(2)
     own = frame.f_globals
     while frame.f_globals is own and frame.f_back is not None:
         frame = frame.f_back
-    if drops_operator(frame):
-        builder.dropped.append(Result(builder.name, result, opcode, "", user_position()))
+    return frame
 
 
 _said: set[Result] = set()

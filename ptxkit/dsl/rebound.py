@@ -6,9 +6,12 @@ This is the one place that looks at the caller's names. A trace sees no assignme
 from __future__ import annotations
 
 import dis
+import re
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping
-from types import FrameType
+from functools import cache
+from types import CellType, FrameType, FunctionType, MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TraceError
@@ -25,8 +28,11 @@ if TYPE_CHECKING:
 
 DEPTH = 3
 """How deep lists, dicts and attributes are looked into."""
+_INSIDE = "\0"             # between the path of a function and a name that it has of the code around it
+_EMPTY = CellType()
+_ROOT = re.compile(r"\w+")
 _GENERATOR = 0x20
-_REG, _VALUE, _SEQUENCE, _MAPPING, _OBJECT, _NOTHING = range(6)
+_REG, _VALUE, _SEQUENCE, _MAPPING, _OBJECT, _FUNCTION, _METHOD, _NOTHING = range(8)
 _kinds: dict[type, int] = {}
 
 
@@ -49,7 +55,8 @@ class Names:
                 own_name = local(frame.f_code, path)
                 if isinstance(new, Reg) and new.name in given and (not own_name or path in targets(frame.f_code, begin)):
                     continue                         # the `with` itself binds it
-                if own_name and begin < frame.f_lasti and loaded(frame.f_code, path, begin, frame.f_lasti) is None:
+                root = _ROOT.match(path)[0]
+                if local(frame.f_code, root) and begin < frame.f_lasti and loaded(frame.f_code, root, begin, frame.f_lasti) is None:
                     continue                         # the body read the value by another name
                 _refuse(builder, region, frame, begin, path, old, new)
 
@@ -163,7 +170,9 @@ def _users(frame: FrameType | None) -> Iterator[FrameType]:
 
 def _held(frame: FrameType) -> dict[str, Value]:
     found: dict[str, Value] = {}
-    for name, value in frame.f_locals.items():
+    held, all_ = frame.f_locals, frame.f_globals
+    free = {name: all_[name] for name in frame.f_code.co_names if name in all_ and name not in held} if held is not all_ else {}
+    for name, value in (*held.items(), *free.items()):
         kind = _kinds.get(type(value))
         if kind is None:
             kind = _kind(type(value))
@@ -175,34 +184,56 @@ def _held(frame: FrameType) -> dict[str, Value]:
 
 
 def _within(found: dict[str, Value], path: str, value: Any, kind: int, depth: int) -> None:
-    """The values inside a list, a dict or an object."""
-    keys: Any = range(len(value)) if kind == _SEQUENCE else value if kind == _MAPPING else vars(value)
-    items: Any = value if kind == _SEQUENCE else value.values() if kind == _MAPPING else vars(value).values()
-    for key, each in zip(keys, items, strict=True):
+    """The values inside a list, a dict, an object or a function."""
+    for key, each in enumerate(value) if kind == _SEQUENCE else (value if kind == _MAPPING else _parts_of(value, kind)).items():
         inner = _kinds.get(type(each))
         if inner is None:
             inner = _kind(type(each))
         if inner != _NOTHING:
-            name = f"{path}.{key}" if kind == _OBJECT else f"{path}[{key!r}]"
+            name = (f"{path}[{key!r}]" if kind <= _MAPPING else f"{path}.{key}" if kind != _FUNCTION else f"{path}{_INSIDE}{key}")
             if inner <= _VALUE:
                 found[name] = each
             elif depth:
                 _within(found, name, each, inner, depth - 1)
 
 
+def _parts_of(value: Any, kind: int) -> dict[str, Any]:
+    """The attributes of an object, the object of a method, what a function has of the names around it."""
+    if kind == _METHOD:
+        return {"__self__": value.__self__}
+    if kind == _FUNCTION:
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True) if outside(value.__code__.co_filename) else ()
+        return {name: cell.cell_contents for name, cell in cells if cell != _EMPTY}
+    found = dict(getattr(value, "__dict__", ()))
+    for name in _slots(type(value)):
+        if hasattr(value, name):
+            found[name] = getattr(value, name)
+    return found
+
+
+@cache
+def _slots(type_: type) -> tuple[str, ...]:
+    """The names of an object's values that are not in its `__dict__`."""
+    given = [each.__dict__.get("__slots__", ()) for each in type_.__mro__]
+    return tuple(name for names in given for name in ((names,) if isinstance(names, str) else names) if not name.startswith("__"))
+
+
 def _kind(type_: type) -> int:
-    module = type_.__module__ or ""
+    module, frozen = type_.__module__ or "", getattr(getattr(type_, "__dataclass_params__", None), "frozen", False)
     if issubclass(type_, Reg):
         found = _REG
-    elif issubclass(type_, list | tuple | Vec):
+    elif issubclass(type_, list | tuple | deque | Vec):
         found = _SEQUENCE
     elif issubclass(type_, Value):
         found = _VALUE
     elif issubclass(type_, dict):
         found = _MAPPING
-    elif (module.startswith("ptxkit.") and not module.startswith(("ptxkit.gemm.", "ptxkit.attention."))) or not hasattr(type_, "__dict__") \
-            or module in sys.stdlib_module_names or not type_.__dictoffset__ \
-            or getattr(getattr(type_, "__dataclass_params__", None), "frozen", False):
+    elif issubclass(type_, FunctionType):
+        found = _FUNCTION
+    elif issubclass(type_, MethodType):
+        found = _METHOD
+    elif (module.startswith("ptxkit.") and (frozen or not module.startswith(("ptxkit.gemm.", "ptxkit.attention.")))) \
+            or (module in sys.stdlib_module_names and type_ is not SimpleNamespace) or not (type_.__dictoffset__ or _slots(type_)):
         found = _NOTHING
     else:
         found = _OBJECT
@@ -230,6 +261,8 @@ def _place(value: Any) -> Any:
 def _used(builder: Builder, region: Region, old: Value) -> bool:
     """Whether the body read the value as it was before the loop: a register before the body writes it, a place by an operand."""
     old = old.reg if isinstance(old, Negated) else old
+    if getattr(getattr(old, "reg", old), "builder", builder) is not builder:
+        return False                                 # of an earlier trace
     if not isinstance(old, Reg):
         return int(getattr(old, "seen", -1)) >= region.start
     here = tree.Name(old.name)
@@ -247,6 +280,7 @@ def _used(builder: Builder, region: Region, old: Value) -> bool:
 
 
 def _refuse(builder: Builder, region: Region, frame: FrameType, begin: int, path: str, old: Value, new: Any) -> None:
+    path = path.rpartition(_INSIDE)[2]
     line = _stored(frame, begin, path)
     made = next((i.position for i in instructions(builder.body[region.start:])
                  if isinstance(new, Reg) and new.name in accesses(i)[1]), None)

@@ -61,7 +61,7 @@ class NotRead(NoItems):
 
 
 class NoQuotient:
-    """Registers, of which `/`, `**`, `abs` and a number on the left of `//` and `%` make no instruction."""
+    """Registers: `/`, `**`, `abs`, a number on the left of `//` and `%`, `for` and `with` make no instruction of them."""
 
     __slots__ = ()
 
@@ -85,6 +85,17 @@ class NoQuotient:
             raise TraceError("`**` is no instruction: multiply, or `ex2.approx.f32(mul.rn.f32(y, lg2.approx.f32(x)))`")
 
         __rpow__ = __pow__
+
+        def __iter__(self) -> NoReturn:
+            raise TraceError(f"{self!r} is one value and no sequence: `with for_range(n) as i:` counts on the GPU, `for i in range(4)` "
+                             "unrolls while tracing")
+
+        def __enter__(self) -> NoReturn:
+            way = "`with if_(p):` runs its body where a predicate holds" if self.type.__name__ == "pred" else \
+                "`with for_range(n) as i:` counts up to a register, `with if_(n > 0):` runs its body where a predicate holds"
+            raise TraceError(f"`with` takes no register: {way}")
+
+        def __exit__(self, *_: object) -> None: ...
 
         def __abs__(self) -> NoReturn:
             kind = self.type.__name__

@@ -16,7 +16,7 @@ from ..errors import TraceError
 from ..grammar import tree
 from ..types import Scalar, b32, b64, integer, integer16, integer32, integer64, pred, s16, s32, s64, u16, u32, u64
 from .ambient import current
-from .dropped import operated
+from .dropped import note_dropped, operated, refuse_dropped
 from .refused import NoItems, NoQuotient, NotRead, integers_only
 from .signs import check_signs
 
@@ -336,6 +336,7 @@ class Negated(Value):
     __slots__ = ("reg",)
 
     def __init__(self, reg: Reg[pred]) -> None:
+        refuse_dropped("~p")
         self.reg = reg
 
     def operand(self) -> tree.Not:
@@ -461,6 +462,7 @@ class Ptr(NotRead, Value, Generic[T]):
         return max(1, self.type.bits // 8)
 
     def __add__(self, index: Index | Reg[integer64]) -> Ptr[T]:
+        refuse_dropped("p + i")
         if isinstance(index, int):
             self.seen = len(self.reg.builder.body)
             return Ptr(self.reg, self.type, self.space, self.offset + index * self.size)
@@ -482,6 +484,7 @@ class Ptr(NotRead, Value, Generic[T]):
         result = builder.register(u64)
         opcode = f"mad.wide.{kind}" if reg.type.bits == 32 else f"mad.lo.{kind}"
         builder.emit(opcode, (result.operand(), reg.operand(), tree.Integer(self.size), self.reg.operand()))
+        note_dropped(builder, opcode, result.operand())
         return Ptr(result, self.type, self.space, self.offset)
 
     def cast(self, type: type[S]) -> Ptr[S]:

@@ -12,7 +12,7 @@ from ..smem import MBarrier, MBarriers, Shared, SharedAddress, TileView
 from ..types import TYPES, ScalarType, bf16, f16, f32, f64
 from .descriptor import Descriptor
 from .reg import Ptr, Reg
-from .signs import check_constants
+from .signs import check_constant
 from .source import user_position
 from .tensormap import TensorMapParameter
 from .trace import Builder
@@ -28,7 +28,9 @@ def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any])
     if mnemonic in ("ld", "st", "atom", "red"):
         _element(signature.opcode, values)
     if mnemonic in ("setp", "set", "min", "max", "div", "rem"):
-        check_constants(signature.opcode, (v for p, v in zip(signature.parameters, values, strict=True) if p.name == "b"))
+        for parameter, value in zip(signature.parameters, values, strict=True):
+            if type(value) is int:
+                check_constant(signature.opcode, parameter.name, value)
     if mnemonic in ("cp", "st", "red", "tensormap", "prefetch") and "async" in signature.opcode:
         _copy(builder, signature, values)
     elif mnemonic == "mbarrier":

@@ -6,7 +6,6 @@ constants that the type does not have, or that decide the result alone, are erro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from ..errors import TraceError
@@ -42,15 +41,31 @@ ORDERED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", 
 """The relations of setp and set for which the sign matters."""
 
 
-def check_constants(opcode: str, constants: Iterable[Any]) -> None:
+_TURNED = {"lt": "gt", "le": "ge", "lo": "hi", "ls": "hs"}
+_TURNED |= {other: relation for relation, other in _TURNED.items()}
+
+
+def check_constant(opcode: str, operand: str, value: int) -> None:
     """Raise for a constant of setp, set, min, max, div or rem that is not of the opcode's type, or that decides the result alone."""
-    for value in constants:
-        if type(value) is int and (sentence := strange(opcode, value)):
-            raise TraceError(sentence)
+    if sentence := strange(opcode, operand, value):
+        raise TraceError(sentence)
 
 
-def strange(opcode: str, value: int) -> str | None:
-    """Why this constant is not one for this opcode; None if it is. `raw("-1")` writes it all the same."""
+def strange(opcode: str, operand: str, value: int) -> str | None:
+    """Why this constant is not one for this operand, `a` or `b`; None if it is. `raw("-1")` writes it all the same."""
+    mnemonic, *tokens = opcode.split(".")
+    if operand == "b":
+        return _strange(opcode, value)
+    if operand != "a" or (mnemonic in ("div", "rem") and not value):
+        return None
+    if mnemonic not in ("setp", "set") or tokens[0] not in _TURNED:
+        return _strange(opcode, value)
+    turned = ".".join((mnemonic, _TURNED[tokens[0]], *tokens[1:]))
+    found = _strange(turned, value)
+    return found and f"`{opcode}({value}, x)` is `{turned}(x, {value})`: {found}"
+
+
+def _strange(opcode: str, value: int) -> str | None:
     mnemonic, *tokens = opcode.split(".")
     kind = tokens[-1] if tokens else ""
     compares = mnemonic in ("setp", "set")
@@ -80,4 +95,4 @@ def _signless(opcode: str, relation: str) -> str:
     return opcode.replace(f".{relation}.", f".{ {'lo': 'lt', 'ls': 'le', 'hi': 'gt', 'hs': 'ge'}.get(relation, relation)}.", 1)
 
 
-__all__ = ["check_constants", "check_signs", "strange"]
+__all__ = ["check_constant", "check_signs", "strange"]

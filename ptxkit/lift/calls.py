@@ -65,7 +65,7 @@ class Calls:
                 continue
             new = is_output(parameter) and id(instruction) in self.fresh
             made = term(self.names, parameter, operand) if new else self._term(parameter, operand)
-            if parameter.name == "b" and isinstance(operand, tree.Integer) and strange(found.opcode, operand.value):
+            if isinstance(operand, tree.Integer) and strange(found.opcode, parameter.name, operand.value):
                 made = raw(self.names, operand)
             if parameter.optional or parameter.operand.default is not None:
                 if parameter.optional or made.value != parameter.operand.default:

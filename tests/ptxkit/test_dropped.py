@@ -24,7 +24,7 @@ from ptxkit.settings import settings
 from ptxkit.types import f32, u32
 from tests.check.test_traced import bundled
 from tests.ptxkit.machine import trace
-from tests.ptxkit.refusal import line_of
+from tests.ptxkit.refusal import line_of, refused
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
 Numbers = Reg[u32]
@@ -245,6 +245,42 @@ def test_operators_whose_value_something_takes() -> None:
         kept.extend(map(operator.add, [n, more], [1, 2]))
         (lambda: n == 3)()
         f"{n + 1}"
+
+    assert trace(taken).dropped == ()
+
+
+def test_places_as_statements_of_their_own() -> None:
+    def offset(x: Ptr[f32]) -> None:
+        x + 1                                                                    # wrong
+
+    def back(x: Ptr[f32]) -> None:
+        x - 1                                                                    # wrong
+
+    def indexed(x: Ptr[f32], n: Numbers) -> None:
+        x + n                                                                    # wrong
+
+    def shared(n: Numbers) -> None:
+        smem.array(u32, 8) + 1                                                   # wrong
+
+    def negated(n: Numbers) -> None:
+        small = n < 3
+        ~small  # noqa: B018                                                     # wrong
+
+    for wrong, word in ((offset, "`p + i`"), (back, "`p + i`"), (indexed, "`p + i`"), (shared, "`place + i`"), (negated, "`~p`")):
+        refused(wrong, word, "emits nothing")
+
+    def method(x: Ptr[f32], n: Numbers) -> None:
+        x.at(n)                                                                  # wrong
+
+    (found,) = (f for f in kernel(block=128)(method).check() if f.rule == "result-dropped")
+    assert found.position is not None
+    assert found.position.line == line_of(method)
+
+    def taken(x: Ptr[f32], n: Numbers) -> None:
+        places = [x + 1, x - 1, x + n, *map(x.at, (n, 2))]
+        places.extend(map(x.at, (n, 3)))
+        for place in places:
+            store.global_.f32(place, 0.0)
 
     assert trace(taken).dropped == ()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ptxkit import Ptr, Reg, Ring, TensorMap, Vec, else_, for_range, if_, kernel, laneid, ring, smem, tid
 from ptxkit.copies import copy_async, load_tile, store_tile
 from ptxkit.errors import TraceError
-from ptxkit.fragments import load_fragment, pack, store_fragment, unpack
+from ptxkit.fragments import load_fragment, operands_a, pack, store_fragment, unpack
 from ptxkit.layout import Layout
 from ptxkit.pipeline import NamedBarrier, NamedBarriers, Pipeline
 from ptxkit.ptx import add, and_, bar, cp, ld, mma, mov, mul, opcode, shfl, wgmma
@@ -197,6 +197,23 @@ def test_coordinates_of_mma(type_: Any, accumulator: str) -> None:
     clean(multiply, a, b, d.view(np.uint32), differ)
     assert not differ.any()
     assert np.array_equal(d.astype(np.float64), values[0].astype(np.float64) @ values[1].astype(np.float64).T)
+
+
+@pytest.mark.parametrize("type_", [bf16, f16])
+def test_accumulators_are_operand_a_of_the_next_product(type_: Any) -> None:
+    word = type_.__name__
+    product = opcode(f"wgmma.mma_async.sync.aligned.m64n64k16.f32.{word}.{word}")
+    small: Any = opcode(f"mma.sync.aligned.m16n8k16.row.col.f32.{word}.{word}.f32")
+
+    @kernel(block=128)
+    def twice(x: Ptr[f32]) -> None:
+        acc, more = product.fragment(), [mov.f32(0.0) for _ in range(4)]
+        for a in operands_a(type_, acc):
+            product(acc, a, smem.tile(type_, (1, 64, 16), swizzle=32)[0].desc(), True)
+            small(more, a, (a[0], a[1]), more)
+        store.global_.f32(x, more[0])
+
+    assert [name.partition(".")[0] for name in opcodes(trace(twice.function))].count("wgmma") >= 4
 
 
 @pytest.mark.parametrize("type_", [bf16, f16, e4m3, e5m2])

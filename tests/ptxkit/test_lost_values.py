@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,6 +103,85 @@ def test_slots_attributes_and_free_names_are_names_too() -> None:
         refused(wrong, f"the loop loses `{word}`")
     with pytest.raises(TraceError, match="the loop loses `n`"):
         trace(nonlocal_)
+
+
+FAR: dict[str, Any] = {}
+
+
+class Slotted:
+    __slots__ = ("total",)
+    total: Any
+
+
+@dataclass(frozen=True)
+class Frozen:
+    total: Any
+
+
+def test_objects_of_other_kinds_globals_and_functions_hold_names_too() -> None:
+    """`last = value`: nothing reads the register of the body after it, so that only the names tell."""
+    def slots(x: Ptr[u32], n: Numbers) -> None:
+        state = Slotted()
+        state.total = mov.u32(0)
+        with for_range(n) as i:
+            store.global_.u32(x, state.total)
+            state.total = mov.u32(i)                                             # wrong
+
+    def frozen(x: Ptr[u32], n: Numbers) -> None:
+        state = Frozen(mov.u32(0))
+        with for_range(n) as i:
+            store.global_.u32(x, state.total)
+            state = replace(state, total=i + 1)                                  # wrong
+
+    def namespace(x: Ptr[u32], n: Numbers) -> None:
+        state = SimpleNamespace(total=mov.u32(0))
+        with for_range(n) as i:
+            store.global_.u32(x, state.total)
+            state.total = mov.u32(i)                                             # wrong
+
+    def rotated(x: Ptr[u32], n: Numbers) -> None:
+        state = deque([mov.u32(0), mov.u32(1)])
+        with for_range(n) as i:
+            store.global_.u32(x, state.popleft())
+            state.append(mov.u32(i))
+
+    def far(x: Ptr[u32], n: Numbers) -> None:
+        FAR["total"] = mov.u32(0)
+        with for_range(n) as i:
+            store.global_.u32(x, FAR["total"])
+            FAR["total"] = mov.u32(i)                                            # wrong
+
+    def body(x: Ptr[u32], n: Numbers) -> None:
+        total = mov.u32(0)
+
+        def step(i: Numbers) -> None:
+            nonlocal total
+            store.global_.u32(x, total)
+            total = mov.u32(i)                                                   # wrong
+
+        repeated(n, step)
+
+    for wrong, word in ((slots, "state.total"), (frozen, "state.total"), (namespace, "state.total"), (far, "FAR['total']"),
+                        (body, "total")):
+        refused(wrong, f"the loop loses `{word}`")
+    with pytest.raises(TraceError, match=r"the loop loses `state.0.`"):
+        trace(rotated)                                                           # both registers are of before the loop
+
+
+def repeated(n: Numbers, step: Callable[[Numbers], None]) -> None:
+    """A loop that knows nothing of the names that its body binds."""
+    with for_range(n) as i:
+        step(i)
+
+
+def test_a_register_of_an_earlier_trace_is_none_of_this_one() -> None:
+    def kept(x: Ptr[u32], n: Numbers) -> None:
+        with for_range(n) as i:
+            FAR["kept"] = i + 1
+            store.global_.u32(x, FAR["kept"])
+
+    for _ in range(2):
+        trace(kept)
 
 
 def test_places_are_values_too() -> None:
@@ -557,6 +639,26 @@ def test_comparisons_of_unsigned_registers() -> None:
     trace(right)
 
 
+def test_a_register_is_no_sequence_and_no_context() -> None:
+    def iterated(n: Numbers) -> None:
+        for _ in n:                                                              # wrong
+            pass
+
+    def unpacked(n: Numbers) -> None:
+        _, _ = n                                                                 # wrong
+
+    def contained(n: Numbers) -> None:
+        _ = 3 in n                                                               # wrong
+
+    def entered(n: Numbers) -> None:
+        with n > 3:                                                              # wrong
+            pass
+
+    for wrong in (iterated, unpacked, contained):
+        refused(wrong, "is one value and no sequence", "`with for_range(n) as i:`")
+    refused(entered, "`with` takes no register", "`with if_(p):`")
+
+
 def test_constants_of_opcodes() -> None:
     def below_zero(n: Numbers) -> None:
         setp.lt.u32(n, 0)
@@ -579,14 +681,25 @@ def test_constants_of_opcodes() -> None:
     def quotient(n: Numbers) -> None:
         div.u32(n, -2)
 
+    def left(n: Numbers) -> None:
+        setp.le.u32(0, n)
+
+    def left_below(n: Numbers) -> None:
+        setp.hi.u32(0, n)
+
+    def left_negative(n: Numbers) -> None:
+        max.u32(-1, n)
+
     for wrong, words in ((below_zero, "always False: a .u32"), (at_least_zero, "`setp.ge.s64`"),
                          (negative, "`setp.gt.s32`, for these bits 4294967294"),
                          (combined, "`setp.le.and.s32`"), (large, "write -2, or `setp.lt.u32`"), (clamp, "is the other operand"),
-                         (quotient, "write `div.s32`")):
+                         (quotient, "write `div.s32`"), (left, "`setp.le.u32(0, x)` is `setp.ge.u32(x, 0)`: `setp.ge.u32` with 0 is"),
+                         (left_below, "always False"), (left_negative, "`max.s32`")):
         refused(wrong, words)
 
     def right(n: Numbers, m: Reg[s32]) -> None:
         setp.eq.u32(n, -1), setp.lt.s32(m, -1), setp.gt.u32(n, 0), setp.lt.s32(m, 0), setp.lt.u32(n, 0xFFFFFFFE), max.s32(m, 0)
+        setp.lt.u32(0, n), setp.ge.u32(0, n), setp.eq.u32(-1, n), div.u32(0, n), sub.u32(0, n)
         setp.gt.u32(n, raw("-2147483648"))                                       # as compilers write 2^31
 
     trace(right)
