@@ -10,7 +10,6 @@ import re
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
-from functools import cache
 from types import CellType, FrameType, FunctionType, MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +29,10 @@ DEPTH = 3
 """How deep lists, dicts and attributes are looked into."""
 _INSIDE = "\0"             # between the path of a function and a name that it has of the code around it
 _EMPTY = CellType()
-_ROOT = re.compile(r"\w+")
 _GENERATOR = 0x20
 _REG, _VALUE, _SEQUENCE, _MAPPING, _OBJECT, _FUNCTION, _METHOD, _NOTHING = range(8)
 _kinds: dict[type, int] = {}
+_slotted: dict[type, tuple[str, ...]] = {}
 
 
 class Names:
@@ -55,7 +54,7 @@ class Names:
                 own_name = local(frame.f_code, path)
                 if isinstance(new, Reg) and new.name in given and (not own_name or path in targets(frame.f_code, begin)):
                     continue                         # the `with` itself binds it
-                root = _ROOT.match(path)[0]
+                root = re.split(r"\W", path, maxsplit=1)[0]
                 if local(frame.f_code, root) and begin < frame.f_lasti and loaded(frame.f_code, root, begin, frame.f_lasti) is None:
                     continue                         # the body read the value by another name
                 _refuse(builder, region, frame, begin, path, old, new)
@@ -211,11 +210,14 @@ def _parts_of(value: Any, kind: int) -> dict[str, Any]:
     return found
 
 
-@cache
 def _slots(type_: type) -> tuple[str, ...]:
     """The names of an object's values that are not in its `__dict__`."""
-    given = [each.__dict__.get("__slots__", ()) for each in type_.__mro__]
-    return tuple(name for names in given for name in ((names,) if isinstance(names, str) else names) if not name.startswith("__"))
+    found = _slotted.get(type_)
+    if found is None:
+        given = [each.__dict__.get("__slots__", ()) for each in type_.__mro__]
+        found = _slotted[type_] = tuple(name for names in given for name in ((names,) if isinstance(names, str) else names)
+                                        if not name.startswith("__"))
+    return found
 
 
 def _kind(type_: type) -> int:
