@@ -140,7 +140,7 @@ class Compiler:
         try:
             made = semantics.factory(op)
         except UnsupportedError as error:
-            raise UnsupportedError(f"{op.position}: {error}" if op.position else str(error)) from None
+            raise UnsupportedError(f"{op.where}{error}") from None
         run, inline = (made.run, made.expression) if isinstance(made, Inline) else (made, None)
         members = op.operand("membermask")
         name = self._constant("i", run if members is None else Collective(op, run))

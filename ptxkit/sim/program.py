@@ -49,6 +49,12 @@ class Op:
         return _tokens(self.opcode)
 
     @property
+    def where(self) -> str:
+        """How a sentence about it begins: the author's line, else that of the PTX."""
+        place = self.python or self.position
+        return f"{place}: " if place else ""
+
+    @property
     def bindings(self) -> Mapping[str, str]:
         return self.signature.bindings
 

@@ -16,7 +16,7 @@ from ptxkit.debugger import Session, debug
 from ptxkit.debugger.values import compact, numbers
 from ptxkit.layout import Layout
 from ptxkit.proof.launch import launch_of
-from ptxkit.ptx import add, bar, cp, fence, ld, mbarrier, mov, mul, st
+from ptxkit.ptx import add, bar, cp, fence, ld, mbarrier, mov, mul, opcode, st
 from ptxkit.sim import SimulationError, UnsupportedError
 from ptxkit.types import TYPES, f32, u32
 
@@ -253,6 +253,17 @@ def test_what_cannot_be_simulated_is_named() -> None:
  tex.1d.v4.u32.s32 {%r1, %r2, %r3, %r4}, [%rd1, {%r5}];\n ret;\n}\n"""
     with pytest.raises((UnsupportedError, SimulationError), match=r"line 8: the simulator does not execute `tex\.1d"):
         debug(text, 1, np.zeros(4, np.uint32), block=32)
+
+
+def test_what_cannot_be_simulated_is_named_at_the_authors_line() -> None:
+    @kernel(block=32)
+    def added(x: Ptr[u32]) -> None:
+        opcode("multimem.red.relaxed.sys.global.add.u32")(x, mov.u32(1))
+
+    place = rf"test_looking\.py:{added.function.__code__.co_firstlineno + 2}:.* does not execute `multimem\.red"
+    for run in (added.debug, added.simulate):
+        with pytest.raises(UnsupportedError, match=place):
+            run(1, np.zeros(4, np.uint32))
 
 
 def test_what_is_asked_wrong_is_said() -> None:

@@ -94,6 +94,5 @@ def find(op: Op) -> Semantics | None:
 def semantics_of(op: Op) -> Semantics:
     found = find(op)
     if found is None:
-        place = f"{op.position}: " if op.position else ""
-        raise UnsupportedError(f"{place}the simulator does not execute `{op.opcode}`")
+        raise UnsupportedError(f"{op.where}the simulator does not execute `{op.opcode}`")
     return found
