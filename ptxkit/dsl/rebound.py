@@ -10,6 +10,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import CellType, FrameType, FunctionType, MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -197,12 +198,15 @@ def _within(found: dict[str, Value], path: str, value: Any, kind: int, depth: in
 
 
 def _parts_of(value: Any, kind: int) -> dict[str, Any]:
-    """The attributes of an object, the object of a method, what a function has of the names around it."""
+    """Attributes of an object; the object of a method; the arguments of a `partial`; the names around a function, and its defaults."""
     if kind == _METHOD:
-        return {"__self__": value.__self__}
+        names = ("__self__",) if isinstance(value, MethodType) else ("func", "args", "keywords")
+        return {name: getattr(value, name) for name in names}
     if kind == _FUNCTION:
-        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True) if outside(value.__code__.co_filename) else ()
-        return {name: cell.cell_contents for name, cell in cells if cell != _EMPTY}
+        if not outside(value.__code__.co_filename):
+            return {}
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        return {name: cell.cell_contents for name, cell in cells if cell != _EMPTY} | {"__defaults__": value.__defaults__}
     found = dict(getattr(value, "__dict__", ()))
     for name in _slots(type(value)):
         if hasattr(value, name):
@@ -214,9 +218,10 @@ def _slots(type_: type) -> tuple[str, ...]:
     """The names of an object's values that are not in its `__dict__`."""
     found = _slotted.get(type_)
     if found is None:
-        given = [each.__dict__.get("__slots__", ()) for each in type_.__mro__]
-        found = _slotted[type_] = tuple(name for names in given for name in ((names,) if isinstance(names, str) else names)
-                                        if not name.startswith("__"))
+        given = [(each, each.__dict__.get("__slots__", ())) for each in type_.__mro__]
+        named = [(each, name) for each, names in given for name in ((names,) if isinstance(names, str) else names)]
+        found = _slotted[type_] = tuple(f"_{each.__name__.lstrip('_')}{name}" if name.startswith("__") else name
+                                        for each, name in named if not name.endswith("__"))
     return found
 
 
@@ -232,7 +237,7 @@ def _kind(type_: type) -> int:
         found = _MAPPING
     elif issubclass(type_, FunctionType):
         found = _FUNCTION
-    elif issubclass(type_, MethodType):
+    elif issubclass(type_, MethodType | partial):
         found = _METHOD
     elif (module.startswith("ptxkit.") and (frozen or not module.startswith(("ptxkit.gemm.", "ptxkit.attention.")))) \
             or (module in sys.stdlib_module_names and type_ is not SimpleNamespace) or not (type_.__dictoffset__ or _slots(type_)):

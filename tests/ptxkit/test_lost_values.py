@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -161,6 +162,37 @@ def test_objects_of_other_kinds_globals_and_functions_hold_names_too() -> None:
 
         repeated(n, step)
 
+    def private(x: Ptr[u32], n: Numbers) -> None:
+        class Own:
+            __slots__ = ("__total",)
+
+            def __init__(self) -> None:
+                self.__total = mov.u32(0)
+
+            def step(self, i: Numbers) -> None:
+                store.global_.u32(x, self.__total)
+                self.__total = mov.u32(i)                                        # wrong
+
+        own = Own()
+        with for_range(n) as i:
+            own.step(i)
+
+    def default(x: Ptr[u32], n: Numbers) -> None:
+        def step(i: Numbers, kept: Any = [mov.u32(0)]) -> None:  # noqa: B006, B008
+            store.global_.u32(x, kept[0])
+            kept[0] = mov.u32(i)                                                 # wrong
+
+        repeated(n, step)
+
+    def given(x: Ptr[u32], n: Numbers) -> None:
+        def step(kept: Any, i: Numbers) -> None:
+            store.global_.u32(x, kept[0])
+            kept[0] = mov.u32(i)                                                 # wrong
+
+        repeated(n, partial(step, [mov.u32(0)]))
+
+    for wrong in (private, default, given):
+        refused(wrong, "the loop loses `")
     for wrong, word in ((slots, "state.total"), (frozen, "state.total"), (namespace, "state.total"), (far, "FAR['total']"),
                         (body, "total")):
         refused(wrong, f"the loop loses `{word}`")
