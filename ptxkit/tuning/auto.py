@@ -26,9 +26,14 @@ class Autotuned:
     """
 
     def __init__(self, kernel: Kernel[...], space: Given, check: Check, options: Options) -> None:
+        if isinstance(kernel, Autotuned):
+            raise TuneError(f"kernel `{kernel.__name__}` is autotuned already: give all parameters in one space")
+        if not hasattr(kernel, "config"):
+            raise TuneError(f"`{getattr(kernel, '__name__', kernel)}` is no kernel: @autotune(...) stands above @kernel(...)")
         self.kernel, self.check = kernel, check
         self.options = options
         self.space = space_of(space)
+        tuner.check_names(kernel, self.space)
         self.tuned: dict[Any, Tuned] = {}
         self._first: dict[Any, Mapping[str, Any]] = {}
         self._lock = threading.RLock()

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
+import numpy as np
+
 from ..dsl.values import FieldError, named, to_json
 from ..errors import PtxkitError
 
@@ -42,7 +44,8 @@ class Space:
         for name, given in values.items():
             if isinstance(given, str) or not isinstance(given, Iterable):
                 raise SpaceError(f"the space has {given!r} for `{name}`: give its values, as {name}=({given!r},)")
-        self.values = {name: tuple(given) for name, given in values.items()}
+        self.values = {name: tuple(value.item() if isinstance(value, np.generic) else value for value in given)
+                       for name, given in values.items()}
         self.conditions: tuple[tuple[Condition, tuple[str, ...], str], ...] = ()
         for name, given in self.values.items():
             if not given:

@@ -159,11 +159,17 @@ def admitted(kernel: Kernel[...], space: SpaceGiven, *, jobs: int | None = None,
     return legal, skipped
 
 
-def _asked(kernel: Kernel[...], space: SpaceGiven) -> tuple[list[Point], list[Skipped]]:
-    """The points that the conditions allow. Raises TraceError for a parameter that the kernel does not have."""
+def check_names(kernel: Kernel[...], space: SpaceGiven) -> None:
+    """Raise TraceError for a parameter that the kernel does not have."""
     points, others = space_of(space).points()
     for point in (*points[:1], *(other.point for other in others[:1])):
         kernel.config(dict(point))
+
+
+def _asked(kernel: Kernel[...], space: SpaceGiven) -> tuple[list[Point], list[Skipped]]:
+    """The points that the conditions allow. Raises TraceError for a parameter that the kernel does not have."""
+    check_names(kernel, space)
+    points, others = space_of(space).points()
     return points, [Skipped(other.point, "condition", other.why) for other in others]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ptxkit import Ptr, Reg, Space, autotune, ctaid, if_, kernel, tid
+from ptxkit.errors import TraceError
 from ptxkit.gemm.tools.bench import stub
 from ptxkit.ptx import add, ld, mad, mov, st
 from ptxkit.tuning import results
@@ -139,6 +140,18 @@ def test_what_a_launch_gives_is_fixed(card, tuned):
     assert len(tuned) == 2
     with pytest.raises(TuneError, match="no point of the space"):
         scale.launch(grid, x, 1024, THREADS=96)
+
+
+def test_a_wrong_use_is_said_where_it_is_decorated():
+    @kernel(block=32)
+    def plain(x: Ptr[f32], *, EACH: int = 1) -> None: ...
+
+    with pytest.raises(TraceError, match="no compile-time parameter `WARPS`; it has EACH"):
+        autotune(Space(WARPS=(1, 2)))(plain)
+    with pytest.raises(TuneError, match="`plain` is autotuned already"):
+        autotune(Space(EACH=(1, 2)))(autotune(Space(EACH=(1, 2)))(plain))
+    with pytest.raises(TuneError, match=r"@autotune\(\.\.\.\) stands above @kernel"):
+        autotune(Space(EACH=(1, 2)))(plain.function)
 
 
 def test_launches_of_many_threads_tune_once(card, tuned):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,3 +72,8 @@ def test_values_are_spelled_the_same_in_every_process():
 def test_a_space_that_says_nothing_is_an_error(make, sentence):
     with pytest.raises(SpaceError, match=sentence):
         make()
+
+
+def test_numbers_of_numpy_are_those_of_python():
+    (one,), _ = Space(A=np.arange(3, 4)).points()
+    assert type(dict(one)["A"]) is int
