@@ -191,7 +191,7 @@ def one_sentence(text: str) -> None:
 NUMBERS: dict[str, tuple[int, ...]] = {
     "BM": (64, 128, 192, 256), "BN": (8, 56, *range(32, 257, 32)), "BK": (0, 0, 0, 64, 128), "stages": (0, 0, 2, 3, 4, 6),
     "size": (1, 3, 8, 16), "splits": (2, 3, 4, 8), "buffers": (0, 2, 4), "a_rows": (0, 0, 0, 0, 0, 8, 24),
-    "l2_prefetch_stages": (0, 0, 2, 4)}
+    "l2_prefetch_stages": (0, 0, 2, 4), "ahead": (2, 3)}
 """What whole numbers are drawn from: 0, where it means that the number is derived or the thing is not there, more often than others."""
 FUSIONS = (PLAIN_SUM, Fusion(bias=f32, activation="relu"), Fusion(alpha=True, c=bf16, residual=f16))
 
