@@ -48,10 +48,6 @@ MOST_SPLIT_WORK = 1.02
 NOT_MEASURED = 1.03
 """How many times as long as by the model a structure is taken to need that no fit has seen: the factors of others spread about so much."""
 
-UNLIKE_OTHERS = 1.1
-"""The same of a K that is split among clusters or in swapped tiles, of which no fit has seen any."""
-
-
 @dataclass(frozen=True, slots=True)
 class Judged:
     """The structures that a problem can have, and what the model says of each."""
@@ -99,8 +95,7 @@ def _candidates(operands: Operands, swaps: bool, most: int, card: Card) -> tuple
         fitting = taken(fitting, upright)
     unlike = (fitting.splits > 1) & ((fitting.swapped > 0) | (fitting.cluster_m * fitting.cluster_n > 1))
     held_back = (_of_batches(fitting) | (fitting.BM == THREE_BLOCKS) | unlike) & ~known[there] & (most > ONE_BLOCK)
-    longer = np.where(unlike, UNLIKE_OTHERS, NOT_MEASURED)
-    held = replace(fitting, factor=np.where(held_back, fitting.factor * longer, fitting.factor))
+    held = replace(fitting, factor=np.where(held_back, fitting.factor * NOT_MEASURED, fitting.factor))
     return tuple(itertools.compress(structures(most), there)), held, costs
 
 
