@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -35,8 +36,9 @@ from ptxkit.runtime.launch import view
 
 from ..config.budget import STAGE_BYTES
 from ..config.dense import DenseConfig
-from ..heuristic.costs import Columns, Sizes, estimate, of_card
-from ..heuristic.space import LEAST_OF_A_SPLIT, of_problem
+from ..config.parts import ConfigError
+from ..heuristic.dense import judged
+from ..heuristic.space import LEAST_OF_A_SPLIT, ONE_BLOCK, of_problem
 from ..heuristic.tuned import knobs
 from ..launch import grid
 from ..launch.dense import Launch, Plan, card_of
@@ -55,31 +57,34 @@ ENQUEUE_US, MOST_ENQUEUE_US = 12.0, 400.0   # what a launch is taken to cost the
 TRIES = 4                       # measurements until all launches were there before the first began
 AHEAD = 40                      # products of a part whose configurations are assembled while others are measured
 AGAIN, ROUNDS = 12, 3           # of a shape's fastest, so many are measured again so often
+OTHERS = 6                      # one of those that the model does not put first for so many that it does
 MOST_SPLIT_TILES = 600          # work tiles of a split K that are worth a measurement
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A kind of product, and its share of the time. `rows`: the M that are drawn below 129, since each multiple of 8 has kernels of its
-    own there; without any, M is larger. `few`: M is one of these alone. `batched`: batches of 2 to 128 products."""
+    """A kind of product, and its share of the time. `rows`: the M that are drawn up to 64, since each multiple of 8 can have kernels of
+    its own there; without any, M is larger. `kind`: "few": M is one of `rows` alone; "batched": batches of 2 to 128 products; "long": at
+    most a wave of 128 x 128 tiles with a long K, the products that are lost most often."""
 
     dtype: str
     layout: str
     share: float
     rows: tuple[int, ...] = ()
-    batched: bool = False
-    few: bool = False
+    kind: str = ""
 
     @property
     def name(self) -> str:
-        return f"{self.dtype} {self.layout}{' batched' if self.batched else ''}{' few' if self.few else ''}"
+        return " ".join(filter(None, (self.dtype, self.layout, self.kind)))
 
 
 FEW = (16, 32, 48, 64)
-PARTS = (Part("bf16", "nt", 0.22, (128,)), Part("bf16", "nn", 0.17), Part("bf16", "tn", 0.14), Part("bf16", "tt", 0.12),
-         Part("e4m3", "nt", 0.12), Part("f32", "nt", 0.10), Part("bf16", "nt", 0.08, (32, 128), batched=True),
-         Part("bf16", "nn", 0.05, batched=True),
-         *(Part("bf16", layout, 0.05, FEW, few=True) for layout in ("nt", "nn", "tn", "tt")))
+ONE_WAVE, LONG = 132, 1536      # tiles, and K, of a long product
+PARTS = (Part("bf16", "nt", 0.14), Part("bf16", "nn", 0.12), Part("bf16", "tn", 0.10), Part("bf16", "tt", 0.10),
+         Part("e4m3", "nt", 0.08), Part("f32", "nt", 0.06),
+         *(Part("bf16", layout, 0.07, FEW, "batched") for layout in ("nt", "nn", "tn", "tt")),
+         *(Part("bf16", layout, 0.04, FEW, "few") for layout in ("nt", "nn", "tn", "tt")),
+         *(Part("bf16", layout, 0.04, kind="long") for layout in ("nt", "nn", "tn", "tt")))
 
 
 def products(part: Part, seed: int) -> Iterator[Problem]:
@@ -87,14 +92,14 @@ def products(part: Part, seed: int) -> Iterator[Problem]:
     source = random.Random(seed)
     for turn in itertools.count():
         kind = ("any8", "aligned")[turn % 2]
-        found, = drawn(source.getrandbits(30), 1, kind, [part.dtype], part.layout, part.batched)
-        if part.few:
+        found, = drawn(source.getrandbits(30), 1, kind, [part.dtype], part.layout, part.kind == "batched")
+        if part.kind == "few":
             found = replace(found, m=source.choice(part.rows))
-        elif found.m <= 128:
-            if not part.rows:
-                continue
+        elif found.m <= ONE_BLOCK and part.rows:
             found = replace(found, m=min(part.rows, key=lambda rows, m=found.m: abs(math.log(rows / m))))  # type: ignore[misc]
-        yield found
+        long = -(-found.m // 128) * -(-found.n // 128) <= ONE_WAVE and found.k >= LONG
+        if (found.m > ONE_BLOCK or part.rows) and (long or part.kind != "long"):
+            yield found
 
 
 def generated(asked: Asked) -> list[DenseConfig]:
@@ -120,15 +125,17 @@ def drawn_with(part: Part, seed: int, most: int) -> Iterator[tuple[Problem, list
 
 
 def near(asked: Asked, most: int, source: random.Random) -> list[DenseConfig]:
-    """Those that the card's model puts first, and a third as many of all others, for what the model is corrected by."""
-    every = generated(asked)
-    if not most or len(every) <= most:
-        return every
-    card = card_of(driver.current_device())
-    costs = of_card(card)
-    order = estimate(costs, Sizes.of(asked), Columns.of(every, card, costs)).total.argsort(kind="stable")
-    first, others = ([every[place] for place in places] for places in (order[:most], order[most:]))
-    return first + source.sample(others, min(most // 3, len(others)))
+    """Those that the card's model puts first with what corrects it, and a sixth as many of all others."""
+    if not most:
+        return generated(asked)
+    found = judged(asked, card_of(driver.current_device()))
+    order = [place for place in found.clocks.argsort(kind="stable") if math.isfinite(found.clocks[place])]
+    first, others = order[:most], order[most:]
+    configs: list[DenseConfig] = []
+    for place in first + source.sample(others, min(most // OTHERS, len(others))):
+        with suppress(ConfigError):
+            configs.append(found.config(place))
+    return configs
 
 
 class Pool:
@@ -312,7 +319,7 @@ def _assemble(config: DenseConfig) -> str:
 def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, per_shape_s: float = 2.0,
         step: Step | None = None, say: Callable[[str], None] = print, most: int = 0) -> dict[str, Any]:
     """Measures until the time is over; the record, which is also written after each part. A run that is restarted goes on with it. `most`:
-    only so many configurations of a product that the model puts first, and a third as many others; 0: every one."""
+    only so many configurations of a product that the model puts first, and a sixth as many others; 0: every one."""
     torch = bench.library()
     torch.backends.cuda.matmul.allow_tf32 = True
     step = step or Step()
@@ -376,7 +383,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", dest="parts", action="append", choices=[part.name for part in PARTS],
                         help="only this kind of product; again for more")
     parser.add_argument("--most", type=count, default=0, metavar="N",
-                        help="only N configurations of a product that the model puts first, and a third as many others (default 0: all)")
+                        help="only N configurations of a product that the model puts first, and a sixth as many others (default 0: all)")
     parser.add_argument("--output", type=output_path, required=True, metavar="FILE", help="the record, JSON compressed by gzip")
     parser.set_defaults(run=command)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -130,7 +131,7 @@ def test_sampled_operands_lie_apart_in_the_pool(text):
 
 
 def test_samples_of_batches_have_configurations_of_their_own():
-    part = next(part for part in sample.PARTS if part.batched)
+    part = next(part for part in sample.PARTS if part.kind == "batched")
     assert part.name == "bf16 nt batched"
     assert len({part.name for part in sample.PARTS}) == len(sample.PARTS)
     source = sample.products(part, 5)
@@ -462,3 +463,11 @@ def test_batches_are_right_on_the_card(shape):
     scales = {} if data.a_scale is None else {"a_scale": data.a_scale, "b_scale": data.b_scale}
     gemm.gemm(data.a, shared, data.d, **scales)
     assert operands.wrong(torch, problem, dataclasses.replace(data, b=shared)) is None
+
+
+def test_samples_of_long_products_have_at_most_a_wave_of_tiles():
+    part = next(part for part in sample.PARTS if part.kind == "long")
+    for problem in itertools.islice(sample.products(part, 7), 20):
+        assert problem.m > 64
+        assert -(-problem.m // 128) * -(-problem.n // 128) <= sample.ONE_WAVE
+        assert problem.k >= sample.LONG
