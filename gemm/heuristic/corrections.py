@@ -9,6 +9,7 @@ Only the first `CORRECTED` candidates of the model are looked at: the best one i
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 from collections.abc import Mapping
@@ -25,9 +26,10 @@ from ..config.budget import STAGE_BYTES
 from ..problem.dense import Problem
 from .costs import LINE, Columns, CostsError, Parts, Sizes, fit_path, fitted_as, taken
 
-CORRECTED = 32
-"""Candidates that are corrected, the model's fastest. Over 452 products with M over 64 on an H100, the best of them takes 1.002 times as
-long as the best of all in the geometric mean."""
+CORRECTED = 64
+"""Candidates that are corrected, the model's fastest. Over 828 products with M over 64 on an H100, the best of them takes as long as the
+best of all in the geometric mean, and that of 32 takes 1.002 times as long."""
+ROWS_AT_ONCE = 4096             # of `matrix`
 Values = Any                    # a number or an array of them
 
 
@@ -85,9 +87,15 @@ class Trees:
 
     def logarithm(self, asked: Any) -> Any:
         """Of the factor, for rows of `matrix`."""
-        answers = asked[:, self.places] > self.cuts
-        leaf = answers @ (1 << np.arange(self.places.shape[1])[::-1])
-        return self.leaves[np.arange(len(self)), leaf].sum(axis=1)
+        tree = np.arange(len(self))[:, None]
+        found = []
+        for first in range(0, len(asked), ROWS_AT_ONCE):
+            columns = np.ascontiguousarray(asked[first:first + ROWS_AT_ONCE].T)
+            leaf = np.zeros((len(self), columns.shape[1]), dtype=np.uint8)
+            for places, cuts in zip(self.places.T, self.cuts.T, strict=True):
+                leaf = 2 * leaf + (columns[places] > cuts[:, None])
+            found.append(self.leaves[tree, leaf].sum(axis=0))
+        return np.concatenate(found)
 
 
 NONE = Trees(np.zeros((0, 1), dtype=np.int64), np.zeros((0, 1)), np.zeros((0, 2)))
@@ -103,18 +111,23 @@ def read(path: Path) -> Trees:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         names = np.array([NAMES.index(name) for name in data["features"]])
-        asks, leaves = (np.array([tree[part] for tree in data["trees"]], dtype=np.float64) for part in (0, 1))
-        return Trees(names[asks[:, 0::2].astype(np.int64)], asks[:, 1::2], leaves, bool(data["few"]))
+        asks = np.array([asks for asks, _, _ in data["trees"]], dtype=np.float64)
+        leaves = [step * np.frombuffer(base64.b64decode(counts, validate=True), dtype=np.int8) for _, step, counts in data["trees"]]
+        return Trees(names[asks[:, 0::2].astype(np.int64)], asks[:, 1::2], np.array(leaves), bool(data["few"]))
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise CostsError(f"{path} has no trees of the cost model: {error!r}") from None
 
 
 def write(path: Path, trees: Trees, about: Mapping[str, Any]) -> None:
-    """Keeps the trees, and what is to be said about them. A tree is its questions, each a feature's number and a cut, and its leaves."""
+    """Keeps the trees, and what is to be said about them. A tree is its questions, each a feature's number and a cut, a step, and its
+    leaves as multiples of the step, each a byte with a sign."""
     lines = [f'"{name}": {json.dumps(value)}' for name, value in {**about, "few": trees.few, "features": NAMES}.items()]
-    rows = [json.dumps([[part for place, cut in zip(places, cuts, strict=True) for part in (int(place), float(f"{cut:.5g}"))],
-                        [round(float(leaf), 4) for leaf in leaves]], separators=(",", ":"))
-            for places, cuts, leaves in zip(trees.places, trees.cuts, trees.leaves, strict=True)]
+    rows = []
+    for places, cuts, leaves in zip(trees.places, trees.cuts, trees.leaves, strict=True):
+        step = float(f"{max(float(np.abs(leaves).max()), 1e-9) / 127:.3e}")
+        counts = np.clip(np.rint(leaves / step), -127, 127).astype(np.int8)
+        asks = [part for place, cut in zip(places, cuts, strict=True) for part in (int(place), float(f"{cut:.5g}"))]
+        rows.append(json.dumps([asks, step, base64.b64encode(counts.tobytes()).decode()], separators=(",", ":")))
     write_whole(path, ("{\n " + ",\n ".join(lines) + ',\n "trees": [\n  ' + ",\n  ".join(rows) + "\n ]\n}\n").encode())
 
 

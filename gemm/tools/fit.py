@@ -37,7 +37,7 @@ from ..heuristic.dense import few_rows
 from ..heuristic.tuned import revive
 from ..problem.dense import Problem as Asked
 from .bench.shapes import problem as parsed
-from .grow import ROUNDS, grown, weights
+from .grow import FAR, ROUNDS, grown, weights
 from .problems import described
 
 SHARED = 0.7                    # of an error that all configurations of a product have in common does not count
@@ -177,7 +177,8 @@ def modelled(costs: Costs, some: Pairs) -> tuple[Any, Any]:
 
 
 def corrections(costs: Costs, some: Pairs, card: Card, rounds: int = ROUNDS) -> Trees:
-    """The trees of these pairs."""
+    """The trees of these pairs, but for those that are far slower than the best of their product."""
+    some = some.where(some.us < FAR * some.best)
     clocks, asked = modelled(costs, some)
     left = np.log(some.us * card.clock_mhz / clocks)
     return grown(asked, left, weights(some.us, some.best), some.product, bool(some.few.any()), rounds)

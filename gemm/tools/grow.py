@@ -12,15 +12,16 @@ import numpy as np
 
 from ..heuristic.corrections import Trees
 
-LEVELS = 4
-ROUNDS = 900
-RATE = 0.1                      # of a tree's answer that is kept
-CUTS = 23                       # of a feature, at equal shares of the pairs
-ASKED = 24                      # features that a tree chooses from
-PAIRS = 30_000                  # that a tree's questions are chosen on
+LEVELS = 8                      # a leaf's number is a byte
+ROUNDS = 600
+RATE = 0.2                      # of a tree's answer that is kept
+CUTS = 31                       # of a feature, at equal shares of the pairs
+ASKED = 0.4                     # of the features, that a tree chooses from
+PAIRS = 25_000                  # that a tree's questions are chosen on
 DRAW = 3.0                      # weight of an answer of 0
 COMMON = 0.9                    # of what a product's pairs have in common that is left out
 SLOW = 6.0                      # how fast a pair's weight falls with its time over the best
+FAR = 1.4                       # times the best's time, from which a pair teaches nothing that matters
 
 
 def weights(us: Any, best: Any) -> Any:
@@ -32,20 +33,23 @@ def grown(asked: Any, left: Any, weight: Any, product: Any, few: bool, rounds: i
     """Trees for rows of features `asked` [pairs, features], of which the logarithm of time over model is `left`. `product` numbers the
     products from 0."""
     source = np.random.default_rng(seed)
+    chance = np.minimum(1.0, PAIRS * weight / weight.sum())
+    usual = source.random(len(left)) < chance
     shares = np.linspace(0, 1, CUTS + 2)[1:-1]
-    cuts = [np.unique(np.quantile(column, shares)) for column in asked.T]
-    above = np.stack([np.searchsorted(cut, column) for cut, column in zip(cuts, asked.T, strict=True)], axis=1).astype(np.int32)
+    cuts = [np.unique(np.quantile(column[usual], shares)) for column in asked.T]
+    above = np.stack([np.searchsorted(cut, column) for cut, column in zip(cuts, asked.T, strict=True)]).astype(np.uint8)
     count, total, found = int(product.max()) + 1, np.bincount(product, weight), np.zeros(len(left))
+    varied = np.array([feature for feature, cut in enumerate(cuts) if len(cut)])
     trees = []
     for _ in range(rounds):
         rest = left - found
         rest = rest - COMMON * (np.bincount(product, weight * rest, count) / total)[product]
-        some = source.choice(len(left), min(PAIRS, len(left)), replace=False)
-        features = source.permutation(len(cuts))[:ASKED].tolist()
-        asks = _asks(above[some], rest[some], weight[some], features, [len(cut) + 1 for cut in cuts])
-        leaf = np.zeros(len(left), dtype=np.int64)
+        some = np.flatnonzero(source.random(len(left)) < chance)        # each counts as much as those like it that were not drawn
+        features = source.permutation(varied)[:max(1, round(ASKED * len(varied)))].tolist()
+        asks = _asks(above[:, some], rest[some], weight[some] / chance[some], features, [len(cut) + 1 for cut in cuts])
+        leaf = np.zeros(len(left), dtype=np.uint8)
         for feature, cut in asks:
-            leaf = 2 * leaf + (above[:, feature] > cut)
+            leaf = 2 * leaf + (above[feature] > cut)
         leaves = RATE * np.bincount(leaf, weight * rest, 1 << LEVELS) / (np.bincount(leaf, weight, 1 << LEVELS) + DRAW)
         found += leaves[leaf]
         trees.append(([feature for feature, _ in asks], [cuts[feature][cut] for feature, cut in asks], leaves))
@@ -55,19 +59,20 @@ def grown(asked: Any, left: Any, weight: Any, product: Any, few: bool, rounds: i
 
 def _asks(above: Any, rest: Any, weight: Any, features: list[int], bins: list[int]) -> list[tuple[int, int]]:
     """A tree's questions: at each level the one that leaves the least."""
-    leaf, asks = np.zeros(len(rest), dtype=np.int64), []
+    leaf, asks, weighed = np.zeros(len(rest), dtype=np.int64), [], weight * rest
     for level in range(LEVELS):
         best: tuple[float, int, int] = (-1.0, features[0], 0)
         for feature in features:
-            count, key = bins[feature], leaf * bins[feature] + above[:, feature]
-            sums, sizes = (np.bincount(key, values, count << level).reshape(-1, count).cumsum(axis=1) for values in (weight * rest, weight))
+            count = bins[feature]
+            key = leaf * count + above[feature]
+            sums, sizes = (np.bincount(key, values, count << level).reshape(-1, count).cumsum(axis=1) for values in (weighed, weight))
             below, size = sums[:, :-1], sizes[:, :-1]
             gain = (below ** 2 / (size + DRAW) + (sums[:, -1:] - below) ** 2 / (sizes[:, -1:] - size + DRAW)).sum(axis=0)
             cut = int(np.argmax(gain))
             best = max(best, (float(gain[cut]), feature, cut))
         asks.append(best[1:])
-        leaf = 2 * leaf + (above[:, best[1]] > best[2])
+        leaf = 2 * leaf + (above[best[1]] > best[2])
     return asks
 
 
-__all__ = ["ROUNDS", "grown", "weights"]
+__all__ = ["FAR", "ROUNDS", "grown", "weights"]
