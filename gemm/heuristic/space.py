@@ -46,6 +46,7 @@ CLUSTERS = (ClusterShape(), ClusterShape(2, 1), ClusterShape(1, 2))
 LARGE_CLUSTERS = (ClusterShape(2, 2), ClusterShape(4, 1), ClusterShape(1, 4))   # worth it where copies take long: lines that straddle
 SPLITS = (2, 3, 4, 5, 6, 8, 12, 16)
 SPLITS_IN_CLUSTER = (2, 4, 8)
+MOST_IN_LARGE = 8               # splits of CTAs that share operands in clusters of four
 SHARING_SPLIT = 128 * 96        # elements of a tile from which CTAs that split K also share operands, or A and B are swapped
 THREE_BLOCKS = 192              # rows of a tile of three warpgroups
 ONE_BLOCK = 64                  # rows, up to which no tile has more than one m64 block
@@ -143,7 +144,7 @@ def _structures(most: int) -> Iterator[Structure]:
             if splits in SPLITS_IN_CLUSTER:
                 yield Structure(tile, Cooperative(), SplitK(splits, "cluster"))
             if BM * BN >= SHARING_SPLIT and most > ONE_BLOCK:
-                for cluster in CLUSTERS[1:]:
+                for cluster in (*CLUSTERS[1:], *(LARGE_CLUSTERS if splits <= MOST_IN_LARGE else ())):
                     yield Structure(tile, Cooperative(), SplitK(splits, cluster=cluster))
     yield from _swapped(WIDTHS) if most > ONE_BLOCK else _few_swapped()
     for BN in (16, 24):
@@ -175,8 +176,9 @@ def _swapped(widths: tuple[int, ...]) -> Iterator[Structure]:
                     yield Structure(tile, how, StreamK(cluster=cluster), swap_ab=True)
             if BM * BN >= 128 * 128 and (BM > 128 or isinstance(how, Pingpong)):
                 yield Structure(tile, how, Static(Swizzle("along_n")), swap_ab=True)
-        for splits, cluster in itertools.product(SPLITS, CLUSTERS) if SHARING_SPLIT <= BM * BN and BN <= 192 else ():
-            yield Structure(tile, Cooperative(), SplitK(splits, cluster=cluster), swap_ab=True)
+        for splits, cluster in itertools.product(SPLITS, (*CLUSTERS, *LARGE_CLUSTERS)) if SHARING_SPLIT <= BM * BN and BN <= 192 else ():
+            if cluster.size <= 2 or splits <= MOST_IN_LARGE:
+                yield Structure(tile, Cooperative(), SplitK(splits, cluster=cluster), swap_ab=True)
 
 
 def swappable(problem: Problem) -> bool:
