@@ -153,7 +153,7 @@ def test_trees_learn_what_the_model_does_not_know():
             pair[1] *= 1.3 if kept["parts"][0]["configs"][pair[0]].get("tile", {}).get("BM", 128) == 128 else 1.0
     some, _ = fit.pairs([kept], H200)
     known = fit.unseen(true, some, H200, 60)
-    assert np.log(fit.regrets(true, some, known)).mean() < 0.5 * np.log(fit.regrets(true, some)).mean()
+    assert np.log(fit.regrets(true, some, known)).mean() < 0.6 * np.log(fit.regrets(true, some)).mean()
     assert np.all(fit.regrets(true, some, np.zeros(len(some))) == fit.regrets(true, some))
 
 
@@ -259,7 +259,7 @@ def test_explain_tells_the_choice_and_its_parts(capsys):
     assert any(row["config"] == found["chosen"] for row in found["candidates"])
     times = [row["us"] for row in found["candidates"][:12]]
     assert times == sorted(times)
-    assert main(["explain", "-m", "4096", "-n", "4096", "-k", "4096", "--card", "h200", "--most", "60", "--json"]) == 0
+    assert main(["explain", "-m", "4096", "-n", "4096", "-k", "4096", "--card", "h200", "--most", "100", "--json"]) == 0
     learned = [row["parts"]["learned"] for row in json.loads(capsys.readouterr().out)["candidates"]]
     assert None not in learned[:corrections.CORRECTED - 8]              # the last of them take as long as others behind them
     assert None in learned                                              # measurements were not asked of these
