@@ -20,7 +20,7 @@ from .primitive import multiply
 from .product import Product
 
 Operands = dict[str, Any]
-ROWS = 8                        # elements, of which rows of groups along K have multiples
+ROWS = 8                        # elements, of which rows of groups have multiples
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,17 @@ def _groups(how: Groups, operands: Operands, offs: Any) -> Any:
     if scale is not None and scale.ndim == 3:                   # blocks [G, N/128, K/128], columns [G, N, 1]
         turned.add("w_scale")
     product = Product("groups", (), how.out, tuple(options.items()), frozenset(turned), how.clears)
-    return multiply(product, lengths=offs, **operands)
+    return multiply(product, lengths=offs, **_lined(operands, 2 if how.transpose_b else 1))
+
+
+def _lined(operands: Operands, along: int) -> Operands:
+    """Operands of 16 bits with further zeros of K up to a multiple of 8. `along`: which axis of w is K."""
+    x, w = operands["x"], operands["w"]
+    missing = -x.shape[1] % ROWS
+    if not missing or x.dtype.itemsize != 2 or x.shape[1] != w.shape[along]:
+        return operands
+    of_w = [(0, missing if axis == along else 0) for axis in range(3)]
+    return {**operands, "x": jnp.pad(x, ((0, 0), (0, missing))), "w": jnp.pad(w, of_w)}
 
 
 # -------------------------------------------------------------------------------------------------------------- dense

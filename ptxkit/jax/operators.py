@@ -47,8 +47,9 @@ def grouped_gemm(a: Any, b: Any, offs: Any, *, out_dtype: Any = None, activation
     """Rows of each group of a [M, K] by weights b [G, K, N] of their own, as `gemm.group_gemm`, with gradients of a and b.
 
     offs is int32 [G], where each group ends, or [G + 1] that begins with where the first one begins. With `transpose_b` b is [G, N, K]. The
-    kernels read weights along K: XLA is asked for b in that order. `activation="silu_and_mul"` takes twice as many columns of b, the gate
-    and then the up projection. Rows outside of all groups are 0; with `clear_rest=False` they are not written, and anything may be there.
+    kernels read weights along K: XLA is asked for b in that order, and pads a K of no multiple of 8.
+    `activation="silu_and_mul"` takes twice as many columns of b, the gate and then the up projection. Rows outside of all groups are 0;
+    with `clear_rest=False` they are not written, and anything may be there.
     """
     how = Groups(_silu_and_mul(activation), _result(a, out_dtype), batch_invariant, clear_rest, transpose_b)
     return _groups(gradients.groups, how, {"x": a, "w": b}, offs)
@@ -77,6 +78,7 @@ def weight_gradient(a: Any, b: Any, offs: Any, *, out_dtype: Any = None) -> Any:
         raise LaunchError(f"a has shape {a.shape} and b {b.shape}: groups along K are rows of both, as many in a as in b")
     if offs.ndim != 1 or not offs.shape[0]:
         raise LaunchError(f"offs has shape {offs.shape}: it is int32 [G + 1], where each group begins, and the end of the last")
+    _check_integers(offs)
     return gradients.along_k(_result(a, out_dtype), *varying_alike(a, b, offs))
 
 
@@ -138,9 +140,15 @@ def _groups(product: Any, how: Groups, named: dict[str, Any], offs: Any) -> Any:
     if offs.shape not in ((w.shape[0],), (w.shape[0] + 1,)):
         raise LaunchError(f"offs has shape {offs.shape}: for {w.shape[0]} groups it is ({w.shape[0]},), where each group ends, or "
                           f"({w.shape[0] + 1},) that begins with where the first one begins")
+    _check_integers(offs)
     starts = offs if offs.shape[0] == w.shape[0] + 1 else jnp.pad(offs, (1, 0))
     *arrays, starts = varying_alike(*given.values(), starts)
     return product(how, dict(zip(given, arrays, strict=True)), starts)
+
+
+def _check_integers(offs: Any) -> None:
+    if offs.dtype != jnp.int32:
+        raise LaunchError(f"offs has elements of {offs.dtype.name}: it must be int32")
 
 
 def varying_alike(*operands: Any) -> tuple[Any, ...]:

@@ -44,11 +44,12 @@ WRONG: dict[str, tuple[Any, str]] = {
         jnp.float32).sum())(Q), "scaled_grouped_gemm has no gradients"),
     "groups of matrices": (lambda: grouped_gemm(X, E[0], OFFS), r"groups of rows are a \[M, K\] and b \[G, K, N\]"),
     "too few offs": (lambda: grouped_gemm(X, E, OFFS[:1], transpose_b=True), r"offs has shape \(1,\): for 2 groups it is \(2,\)"),
-    "offs of another type": (lambda: grouped_gemm(X, E, OFFS.astype(jnp.float32), transpose_b=True), "it must be int32"),
+    "offs of another type": (lambda: grouped_gemm(X, E, OFFS.astype(jnp.float32), transpose_b=True),
+                             "offs has elements of float32: it must be int32"),
     "groups' activation": (lambda: grouped_gemm(X, E, OFFS, activation="silu"), "it is 'silu_and_mul' or None"),
     "groups of f32": (lambda: grouped_gemm(X.astype(jnp.float32), E.astype(jnp.float32), OFFS, transpose_b=True), "x has elements of f32"),
     "rows along K": (lambda: weight_gradient(X, X[:3], OFFS), "as many in a as in b"),
-    "offs along K": (lambda: weight_gradient(X, X, OFFS.astype(jnp.float32)), "cu_seqlens has elements of f32: it must be int32"),
+    "offs along K": (lambda: weight_gradient(X, X, OFFS.astype(jnp.float32)), "offs has elements of float32: it must be int32"),
     "fp8 along K": (lambda: weight_gradient(Q, Q, OFFS), "a has elements of e4m3"),
 }
 

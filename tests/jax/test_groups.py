@@ -58,6 +58,24 @@ def test_groups_and_their_gradients(device: Any, dtype: Any, ends: bool, turned:
     near(dw, np.stack([g[s].T @ a[s] for s in spans]), np.stack([of[2][s].T @ of[0][s] for s in spans]) * sums(40, dtype), dtype)
 
 
+@pytest.mark.parametrize("turned", [True, False], ids=["transpose_b", "plain"])
+@pytest.mark.parametrize(("k", "n"), [(35, 48), (32, 47), (13, 20)], ids=str)
+@pytest.mark.thinned(3)
+def test_groups_of_any_k_and_n_and_their_gradients(device: Any, k: int, n: int, turned: bool) -> None:
+    dtype = jnp.bfloat16
+    x, w, dy, offs = drawn(0, (40, k), dtype), drawn(1, (3, n, k), dtype), drawn(2, (40, n), dtype), jnp.asarray(STARTS, jnp.int32)
+    given = w if turned else jnp.swapaxes(w, 1, 2)
+    y, back = jax.vjp(lambda x, w: grouped_gemm(x, w, offs, transpose_b=turned), x, given)
+    dx, dw = back(dy)
+    assert dw.shape == given.shape
+    a, b, g = exact(x), exact(w), exact(dy)
+    of, spans = [np.abs(each) for each in (a, b, g)], [slice(*span) for span in itertools.pairwise(STARTS)]
+    near(y, by_group(lambda n, s: a[s] @ b[n].T, 40), by_group(lambda n, s: of[0][s] @ of[1][n].T, 40) * sums(k, dtype), dtype)
+    near(dx, by_group(lambda n, s: g[s] @ b[n], 40), by_group(lambda n, s: of[2][s] @ of[1][n], 40) * sums(n, dtype), dtype)
+    near(dw if turned else jnp.swapaxes(dw, 1, 2), np.stack([g[s].T @ a[s] for s in spans]),
+         np.stack([of[2][s].T @ of[0][s] for s in spans]) * sums(40, dtype), dtype)
+
+
 def test_the_gate_and_its_gradient(device: Any) -> None:
     dtype = jnp.bfloat16
     x, w, dy = drawn(0, (40, 32), dtype), drawn(1, (3, 48, 32), dtype) / 4, drawn(2, (40, 24), dtype)
