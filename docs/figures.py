@@ -418,6 +418,7 @@ FIGURES: dict[str, Figure] = {
     "random.dots": lambda: str(sum(len(ratios(run)) for run, *_ in KINDS.values())),
     "random.rings": lambda: str(sum(map(len, earlier(H200).values()))),
     "random.sustained": lambda: f"{geometric_mean(ratios('sustained')):.2f}",
+    "random.sustained.least": lambda: f"{min(ratios('sustained')):.2f}",
     "random.h200.table": earlier_table,
     "trees.table": trees_table,
     **{f"random.h200.{kind}": earlier_mean(kind) for kind in ("aligned", "any8")},
