@@ -26,6 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ptxkit.cards import H100
 from ptxkit.cli.numbers import count, seconds
 from ptxkit.cli.paths import output_path
 from ptxkit.errors import PtxkitError
@@ -79,7 +80,7 @@ class Part:
 
 
 FEW = (16, 32, 48, 64)
-ONE_WAVE, LONG = 132, 1536      # tiles, and K, of a long product
+ONE_WAVE, LONG = H100.sms, 1536     # tiles, and K, of a long product; the same products on every card
 PARTS = (Part("bf16", "nt", 0.14), Part("bf16", "nn", 0.12), Part("bf16", "tn", 0.10), Part("bf16", "tt", 0.10),
          Part("e4m3", "nt", 0.08), Part("f32", "nt", 0.06),
          *(Part("bf16", layout, 0.07, FEW, "batched") for layout in ("nt", "nn", "tn", "tt")),
