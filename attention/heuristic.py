@@ -63,7 +63,7 @@ def order(problem: Problem, config: ForwardConfig, sms: int, l2_bytes: int) -> t
 
 
 def _tried(most: int) -> Iterator[int]:
-    """Numbers of heads up to `most`, whose steps grow with them: much alike are those of many heads."""
+    """Numbers of heads to try, up to `most`. The steps between them grow: neighbouring large numbers give nearly the same order."""
     count = 1
     while count <= most:
         yield count

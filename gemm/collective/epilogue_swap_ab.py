@@ -80,7 +80,7 @@ class TransposedBlocks:
 
     @classmethod
     def of(cls, out: Matrix, fused: Fused, thread: MmaThread) -> TransposedBlocks:
-        """Those of an mma thread."""
+        """The stores of an mma thread."""
         return cls(SwapABStore(out, fused, thread.lane, thread.warp))
 
     def block(self, values: list[Reg[f32]], row: Reg[u32], column: Reg[u32], batch: Reg[u32] | None = None) -> None:

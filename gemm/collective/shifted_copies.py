@@ -97,7 +97,7 @@ class ShiftedCopy:
         words = words[:5]
         if self.size == 4:
             return words[:4]
-        bits = shl.b32(shift, 3)                                    # of which five count
+        bits = shl.b32(shift, 3)                                    # a funnel shift uses the lowest five bits
         return [shf.r.wrap.b32(words[i], words[i + 1], bits) for i in range(4)]
 
     def _pointer(self, line: Reg[u32], inner: Reg[u32], batch: Reg[u32] | None) -> Reg[u64]:
