@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ from ..config.parts import (
 )
 from ..problem.dense import Problem, stored
 from ..problem.lines import copied_bytes
-from .costs import Columns, Sizes, estimate, of_card
+from .costs import Columns, Costs, Sizes, estimate, of_card
 
 TILES = ((64, 64), (64, 128), (64, 256), (128, 64), (128, 128), (128, 192), (128, 256), (256, 128))
 NARROW = tuple((64, BN) for BN in (32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256))
@@ -61,47 +61,81 @@ COPY = 3000.0               # of a launch more, which begins while the one befor
 BY_ELEMENT = 50.0           # further clocks of a warpgroup to store 64 x 8 of a tile by element
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Configurations of some operands, and what is known of each whatever the extents."""
+
+    configs: tuple[DenseConfig, ...]
+    seen: Columns
+    costs: Costs
+    copied: Any                                 # clocks of the load and store units in a stage
+    single: Any                                 # further clocks of a tile that is stored by element
+
+    @classmethod
+    def of(cls, configs: Sequence[DenseConfig], card: Card) -> Table:
+        costs = of_card(card)
+        return cls(tuple(configs), Columns.of(configs, card, costs), costs, np.array([_copied(config) for config in configs]),
+                   np.array([_single(config) for config in configs]))
+
+    def clocks(self, problem: Problem) -> Any:
+        """The model: SM clocks of one launch, by configuration."""
+        parts = estimate(self.costs, Sizes.of(problem), self.seen)
+        return parts.total + np.maximum(1.0, parts.waves) * (parts.steps * np.maximum(0.0, self.copied - parts.stage) + self.single)
+
+
 def candidates(problem: Problem, card: Card = H200) -> Iterator[DenseConfig]:
     """Configurations whose producer warpgroup copies, the fastest by the model first."""
-    found = _legal(problem, card)
-    for place in np.argsort(_clocks(problem, found, card), kind="stable"):
-        yield found[int(place)]
+    table, clocks = _timed(problem, card)
+    for place in np.argsort(clocks, kind="stable"):
+        if np.isfinite(clocks[place]):
+            yield table.configs[place]
 
 
-def _legal(problem: Problem, card: Card) -> list[DenseConfig]:
+def fastest(problem: Problem, card: Card = H200) -> tuple[DenseConfig, float]:
+    """The first of them, and its clocks by the model."""
+    table, clocks = _timed(problem, card)
+    place = int(np.argmin(clocks))
+    return table.configs[place], float(clocks[place])
+
+
+def _timed(problem: Problem, card: Card) -> tuple[Table, Any]:
+    """The configurations of a problem with their clocks, which are infinite where one makes no sense."""
     loads = problem.loads(Static())
     assert isinstance(loads, CopiedLoads)
-    every = [config for which in (loads, loads.shifted(2)) if which is not None
-             for config in _configs(problem.operands, which, problem.fusion, problem.sums(), problem.store, problem.out, problem.ragged,
-                                    problem.m <= ROWS)]
+    table = _table(problem.operands, loads, problem.fusion, problem.sums(), problem.store, problem.out, problem.ragged, problem.m <= ROWS,
+                   card)
+    return table, np.where(_fits(problem, table.seen), table.clocks(problem), np.inf)
+
+
+def _fits(problem: Problem, seen: Columns) -> Any:
+    """Whether a configuration makes sense for these extents."""
     depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
-
-    def fits(config: DenseConfig) -> bool:
-        if config.splits == 1:
-            return True
-        tiles = -(-problem.m // config.tile.BM) * -(-problem.n // config.tile.BN) * (problem.batches or 1)
-        deep = not problem.invariant and depth >= LEAST_OF_A_SPLIT * config.splits
-        return deep and tiles * config.splits <= card.resident(config.cluster)
-
-    return [config for config in every if fits(config)]
+    tiles = np.ceil(problem.m / seen.BM) * np.ceil(problem.n / seen.BN) * (problem.batches or 1)
+    deep = (depth >= LEAST_OF_A_SPLIT * seen.splits) & (not problem.invariant)
+    return (seen.splits == 1) | (deep & (tiles * seen.splits <= seen.resident / seen.ctas))
 
 
 @functools.lru_cache(64)
-def _configs(operands: Operands, loads: CopiedLoads, fusion: Fusion, sums: Sums, store: Direct | None,
-             out: type[Scalar], ragged: bool, few: bool) -> tuple[DenseConfig, ...]:
+def _table(operands: Operands, loads: CopiedLoads, fusion: Fusion, sums: Sums, store: Direct | None, out: type[Scalar], ragged: bool,
+           few: bool, card: Card) -> Table:
     """Those of any extents, of `few` rows or of many."""
+    return Table.of([config for which in (loads, loads.shifted(2)) if which is not None
+                     for config in _configs(operands, which, fusion, sums, store, out, ragged, few)], card)
+
+
+def _configs(operands: Operands, loads: CopiedLoads, fusion: Fusion, sums: Sums, store: Direct | None,
+             out: type[Scalar], ragged: bool, few: bool) -> Iterator[DenseConfig]:
+    """Those whose operands are loaded in one way."""
     shifts = loads.ahead > 0
     schedulers: list[Scheduler] = [Static(), *map(SplitK, SPLITS), *(SplitK(each, "cluster") for each in SPLITS_IN_CLUSTER)]
-    found = []
     for BM, BN in NARROW if few and shifts else TILES:
         tile = Tile(BM, BN)
         for scheduler in schedulers:
             for each in _ahead(loads, BM + BN) if shifts else (loads,):
                 with suppress(ConfigError):
                     direct = stored(store, out, tile, scheduler, ragged=ragged)
-                    found.append(DenseConfig(operands, tile, 0, Cooperative(0, sums), scheduler, direct, each, fusion))
+                    yield DenseConfig(operands, tile, 0, Cooperative(0, sums), scheduler, direct, each, fusion)
                     break
-    return tuple(found)
 
 
 def _ahead(loads: CopiedLoads, lines: int) -> Iterator[CopiedLoads]:
@@ -128,26 +162,21 @@ def _waits(copies: OperandCopies, lines: int, size: int) -> int:
     return lines // 4 if isinstance(copies, ElementCopies) and size < 4 else 0
 
 
-def _clocks(problem: Problem, configs: Sequence[DenseConfig], card: Card) -> Any:
-    costs, size = of_card(card), problem.a.bits // 8
-    parts = estimate(costs, Sizes.of(problem), Columns.of(configs, card, costs))
+def _copied(config: DenseConfig) -> float:
+    """Clocks of the load and store units in a stage."""
+    loads, tile, size = config.loads, config.tile, config.operands.a.bits // 8
+    return REQUEST * (requests(loads.a, tile.BM, size) + requests(loads.b, tile.BN, size)) + \
+        LATENCY * (_waits(loads.a, tile.BM, size) + _waits(loads.b, tile.BN, size))
 
-    def copied(config: DenseConfig) -> float:
-        """Of a stage."""
-        loads, tile = config.loads, config.tile
-        return REQUEST * (requests(loads.a, tile.BM, size) + requests(loads.b, tile.BN, size)) + \
-            LATENCY * (_waits(loads.a, tile.BM, size) + _waits(loads.b, tile.BN, size))
 
-    def single(config: DenseConfig) -> float:
-        return BY_ELEMENT * config.m64_blocks * config.tile.BN / 8 / config.splits if config.store == Direct(1) else 0.0
-
-    further = np.maximum(0.0, np.array([copied(config) for config in configs]) - parts.stage)
-    return parts.total + np.maximum(1.0, parts.waves) * (parts.steps * further + np.array([single(config) for config in configs]))
+def _single(config: DenseConfig) -> float:
+    """Further clocks of a tile that is stored by element."""
+    return BY_ELEMENT * config.m64_blocks * config.tile.BN / 8 / config.splits if config.store == Direct(1) else 0.0
 
 
 def clocks(problem: Problem, config: DenseConfig, card: Card = H200) -> float:
     """The model: SM clocks of one launch."""
-    return float(_clocks(problem, [config], card)[0])
+    return float(Table.of([config], card).clocks(problem)[0])
 
 
 def realigned(problem: Problem, card: Card = H200) -> Problem | None:
@@ -173,9 +202,4 @@ def copying(problem: Problem, names: str, card: Card = H200) -> float:
     return total
 
 
-def heuristic(problem: Problem, card: Card = H200) -> DenseConfig:
-    """The configuration for a problem on a card."""
-    return next(candidates(problem, card))
-
-
-__all__ = ["aligning", "candidates", "clocks", "copying", "heuristic", "realigned", "requests"]
+__all__ = ["aligning", "candidates", "clocks", "copying", "fastest", "realigned", "requests"]

@@ -66,12 +66,14 @@ def _line(pitch: Values) -> Values:
 
 def matrix(asked: Sizes, seen: Columns, parts: Parts, a_k: Values, b_k: Values) -> Any:
     """The same as an array, a row for each candidate."""
-    count = len(seen.BM)
-    return np.stack([np.broadcast_to(np.asarray(values, dtype=np.float64), count)
-                     for values in features(asked, seen, parts, a_k, b_k).values()], axis=1)
+    found = features(asked, seen, parts, a_k, b_k)
+    columns = np.empty((len(found), len(seen.BM)))
+    for column, values in zip(columns, found.values(), strict=True):
+        column[:] = values
+    return columns.T
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trees:
     """Oblivious trees: at each level one question of all nodes. `places` and `cuts` [trees, levels] are the questions, whether a feature is
     above a cut; `leaves` [trees, 2 ** levels] are added up to the logarithm of the factor."""
@@ -85,16 +87,25 @@ class Trees:
     def __len__(self) -> int:
         return len(self.leaves)
 
+    @functools.cached_property
+    def _questions(self) -> tuple[Any, Any, Any]:
+        """Each question once, its feature and its cut, and [levels, trees] which one it is that a tree asks: trees share most."""
+        every = np.stack([self.places.ravel(), self.cuts.ravel()])
+        once, which = np.unique(every, axis=1, return_inverse=True)
+        return once[0].astype(np.int64), once[1][:, None], np.ascontiguousarray(which.reshape(self.places.shape).T)
+
     def logarithm(self, asked: Any) -> Any:
         """Of the factor, for rows of `matrix`."""
-        tree = np.arange(len(self))[:, None]
+        places, cuts, which = self._questions
+        tree = self.leaves.shape[1] * np.arange(len(self))[:, None]
         found = []
         for first in range(0, len(asked), ROWS_AT_ONCE):
-            columns = np.ascontiguousarray(asked[first:first + ROWS_AT_ONCE].T)
-            leaf = np.zeros((len(self), columns.shape[1]), dtype=np.uint8)
-            for places, cuts in zip(self.places.T, self.cuts.T, strict=True):
-                leaf = 2 * leaf + (columns[places] > cuts[:, None])
-            found.append(self.leaves[tree, leaf].sum(axis=0))
+            answers = (asked[first:first + ROWS_AT_ONCE].T[places] > cuts).view(np.uint8)
+            leaf = np.zeros((len(self), answers.shape[1]), dtype=np.uint8)
+            for level in which:
+                leaf += leaf
+                leaf += answers.take(level, axis=0)
+            found.append(self.leaves.take(tree + leaf).sum(axis=0))
         return np.concatenate(found)
 
 
@@ -140,19 +151,15 @@ def of_card(card: Card) -> Trees:
 
 def asked_of(clocks: Any) -> Any:
     """The places of the model's first candidates, of which the trees are asked."""
-    first = np.argpartition(clocks, CORRECTED)[:CORRECTED] if len(clocks) > CORRECTED else np.arange(len(clocks))
-    return first[np.isfinite(clocks[first])]
+    return np.argpartition(clocks, CORRECTED)[:CORRECTED] if len(clocks) > CORRECTED else np.arange(len(clocks))
 
 
-def corrected(trees: Trees, problem: Problem, asked: Sizes, seen: Columns, parts: Parts, possible: Any) -> Any:
-    """The clocks of all candidates, infinite where one is not possible: those of the model's first ones by the trees too, and the others
-    at least as much as these."""
-    clocks = np.where(possible, parts.total, np.inf)
+def corrected(trees: Trees, problem: Problem, asked: Sizes, seen: Columns, parts: Parts) -> Any:
+    """The clocks of all candidates: those of the model's first ones by the trees too, and the others at least as much as these."""
+    clocks = parts.total
     if not len(trees):
         return clocks
     first = asked_of(clocks)
-    if not len(first):
-        return clocks
     some = taken(seen, first), taken(parts, first)
     majors = problem.operands.a_major == "k", problem.operands.b_major == "k"
     changed = clocks[first] * np.exp(trees.logarithm(matrix(asked, *some, *majors)))

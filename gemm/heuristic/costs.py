@@ -268,14 +268,20 @@ def estimate(costs: Costs, asked: Sizes, seen: Columns) -> Parts:
     shared = 1.0 + c.narrow * np.maximum(0.0, (64 + 4096 / seen.BN) / LINE - 1)        # reads of shared memory, which do not wait for wgmma
     multiply = c.mma * seen.BM / 64 * seen.BN * 2 * np.maximum(1 / c.tensor, shared)
     besides = np.where(seen.warpgroups == 1, c.stage_1, c.stage)
+    ingested, products = LINE * (a_rows + b_rows) / c.ingest, multiply ** c.sharpness
+    waited = (c.latency + c.latency_mma * multiply) / seen.stages
 
-    def stage(active: Values) -> tuple[Values, Values, Values]:
-        copy = np.maximum(LINE * (a_rows + b_rows) / c.ingest, touched * (1 / c.l2 + active / c.l2_all)) * beyond
-        both = (multiply ** c.sharpness + copy ** c.sharpness) ** (1 / c.sharpness)
-        return np.maximum(both, (c.latency + c.latency_mma * multiply) / seen.stages) + besides, copy, both
+    def copied(active: Values) -> Values:
+        return np.maximum(ingested, touched * (1 / c.l2 + active / c.l2_all)) * beyond
 
-    busy, copy, both = stage(np.minimum(units, seen.resident) / seen.ctas)
-    rest, _, _ = stage(last / seen.ctas)
+    def together(copies: Values) -> Values:
+        return (products + copies ** c.sharpness) ** (1 / c.sharpness)
+
+    runs = np.minimum(seen.resident, np.maximum(tiles, np.floor(tiles * depth / MIN_STAGES_OF_PART)))     # of stream-K
+    copy = copied(np.minimum(units, seen.resident) / seen.ctas)
+    both = together(np.where(stream, copied(runs), copy))
+    busy = np.maximum(both, waited) + besides
+    rest = np.maximum(together(copied(last / seen.ctas)), waited) + besides
 
     # Work tiles, in waves.
     straddled = 1.0 + c.straddled_store * (1.0 - np.gcd(np.asarray(row_bytes, dtype=np.int64), LINE) / LINE)
@@ -292,14 +298,12 @@ def estimate(costs: Costs, asked: Sizes, seen: Columns) -> Parts:
     work = full * tile(busy, steps) + partly * tile(rest, steps) + np.where(pingpong, store, 0.0)
 
     # Stream-K: equal runs of stages, and the sums of tiles that several runs share.
-    runs = np.minimum(seen.resident, np.maximum(tiles, np.floor(tiles * depth / MIN_STAGES_OF_PART)))
-    stage_of_run, _, _ = stage(runs)
     run = tiles * depth / runs
     sums = seen.BM * seen.BN * 4.0
     whole = np.ceil(np.maximum(1.0, tiles / runs))
     runs_of_tile = np.clip(np.ceil(runs / tiles), 1, 64)
     fix = np.where(np.mod(tiles, runs) > 0.5, c.stream_sums + sums / c.stream_sums_rate * runs_of_tile, 0.0)
-    stages = run * stage_of_run
+    stages = run * busy
     streamed = np.where(pingpong, np.maximum(stages + whole * c.hand_over, (stages + whole * store) / 2) + store, stages + whole * store)
     work = np.where(stream, streamed, work)
     reduction = np.where(stream, fix, np.where(split, np.where(seen.in_cluster > 0, c.cluster_sums + waves * sums / c.cluster_sums_rate,
@@ -314,8 +318,7 @@ def estimate(costs: Costs, asked: Sizes, seen: Columns) -> Parts:
     memory = (read + results) / rate
     total = work + reduction + np.where(grouped, c.cluster, 0.0)
     total = (c.launch + (total ** c.overlap + memory ** c.overlap) ** (1 / c.overlap)) * seen.factor
-    return Parts(total, waves, np.where(stream, run, steps), copy, multiply, np.where(stream, stage_of_run, busy), store, work, reduction,
-                 memory, read)
+    return Parts(total, waves, np.where(stream, run, steps), copy, multiply, busy, store, work, reduction, memory, read)
 
 
 def _read(c: Costs, asked: Sizes, seen: Columns, rows: Values, columns: Values, tiles: Values) -> Values:

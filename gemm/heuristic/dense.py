@@ -50,30 +50,44 @@ NOT_MEASURED = 1.03
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The structures that a problem can have, and what the model says of each."""
+    """The structures that make sense for a problem, and what the model says of each."""
 
     problem: Problem
-    structures: Sequence[Structure]
+    every: Sequence[Structure]
+    """Those that its operands can have."""
+    places: Any
+    """Which of them make sense."""
     parts: Parts
     clocks: Any
-    """The model's total with what measurements say beyond it, infinite where a structure makes no sense."""
+    """The model's total with what measurements say beyond it."""
+
+    @property
+    def structures(self) -> list[Structure]:
+        return [self.every[place] for place in self.places]
 
     def config(self, place: int) -> DenseConfig:
         """The configuration of one structure."""
-        return of_structure(self.structures[place], self.problem)
+        return of_structure(self.every[self.places[place]], self.problem)
 
     def fastest_first(self) -> Iterator[tuple[int, DenseConfig]]:
         """The possible ones with their places."""
         for place in np.argsort(self.clocks, kind="stable"):
-            if np.isfinite(self.clocks[place]):
-                with suppress(ConfigError):
-                    yield int(place), self.config(int(place))
+            with suppress(ConfigError):
+                yield int(place), self.config(int(place))
+
+    @property
+    def fastest(self) -> tuple[DenseConfig, float]:
+        """The one of the least clocks, and these."""
+        place = int(np.argmin(self.clocks))
+        try:
+            config = self.config(place)
+        except ConfigError:
+            place, config = next(self.fastest_first())
+        return config, float(self.clocks[place])
 
     @property
     def best(self) -> DenseConfig:
-        with suppress(ConfigError):
-            return self.config(int(np.argmin(self.clocks)))
-        return next(config for _, config in self.fastest_first())
+        return self.fastest[0]
 
 
 @functools.lru_cache(16)
@@ -117,17 +131,17 @@ def few_rows(problem: Problem) -> bool:
 
 
 def judged(problem: Problem, card: Card = H200) -> Judged:
-    """Every structure of a problem without promoted sums, with its estimate by `costs`."""
+    """Every sensible structure of a problem without promoted sums, with its estimate by `costs`."""
     most = ONE_BLOCK if few_rows(problem) else MOST_ROWS
     found, columns, costs = _candidates(alike(problem.operands), swappable(problem), most, card)
     rows = Rows.of(problem)
     if rows.a_rows:
         whole = (columns.swapped > 0) | (columns.pingpong > 0) | (columns.cluster_n > 1)
         columns = replace(columns, a_rows=np.where(whole, 0.0, rows.a_rows))
-    asked = Sizes.of(problem)
+    places = np.flatnonzero(_possible(problem, columns))
+    columns, asked = taken(columns, places), Sizes.of(problem)
     parts = estimate(costs, asked, columns)
-    clocks = corrections.corrected(corrections.of_card(card), problem, asked, columns, parts, _possible(problem, columns))
-    return Judged(problem, found, parts, clocks)
+    return Judged(problem, found, places, parts, corrections.corrected(corrections.of_card(card), problem, asked, columns, parts))
 
 
 def _possible(problem: Problem, seen: Columns) -> Any:
@@ -182,17 +196,27 @@ def clocks(problem: Problem, config: DenseConfig, card: Card = H200) -> float:
     costs, asked = of_card(card), Sizes.of(problem)
     seen = Columns.of([config], card, costs)
     parts = estimate(costs, asked, seen)
-    return float(corrections.corrected(corrections.of_card(card), problem, asked, seen, parts, True)[0])
+    return float(corrections.corrected(corrections.of_card(card), problem, asked, seen, parts)[0])
 
 
 def heuristic(problem: Problem, card: Card = H200) -> DenseConfig:
     """The configuration for a problem on a card."""
+    return _fastest(problem, card)[0]
+
+
+def _fastest(problem: Problem, card: Card) -> tuple[DenseConfig, float]:
+    """The configuration for a problem, and its clocks by the model."""
     if problem.by_threads:
-        there, best = copied.realigned(problem, card), copied.heuristic(problem, card)
+        best, there = copied.fastest(problem, card), copied.realigned(problem, card)
         if there is None:
             return best
-        return min((best, copied.aligning(problem, heuristic(there, card))), key=lambda config: clocks(problem, config, card))
-    return waves.heuristic(problem, card) if by_waves(problem, card) else judged(problem, card).best
+        config, clocks = _fastest(there, card)
+        aligned = copied.aligning(problem, config)
+        return min(best, (aligned, clocks + copied.copying(problem, problem.misaligned, card)), key=lambda pair: pair[1])
+    if by_waves(problem, card):
+        config = waves.heuristic(problem, card)
+        return config, waves.clocks(problem, config, card)
+    return judged(problem, card).fastest
 
 
 __all__ = ["CORRECTED_ROWS", "SHALLOW", "Judged", "by_waves", "candidates", "clocks", "few_rows", "heuristic", "judged"]

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from ptxkit.cards import Card
 from ptxkit.cli.numbers import count, positive
 
@@ -57,7 +55,7 @@ def explained(problem: Problem, card: Card, most: int) -> dict[str, Any]:
 
 def _by_costs(problem: Problem, card: Card) -> Iterator[dict[str, Any]]:
     all_ = judged(problem, card)
-    first = set(corrections.asked_of(np.where(np.isfinite(all_.clocks), all_.parts.total, np.inf)).tolist())
+    first = set(corrections.asked_of(all_.parts.total).tolist())
     for place, config in all_.fastest_first():
         yield _row(config, all_.parts, float(all_.clocks[place]), place, card, learned=place in first)
 

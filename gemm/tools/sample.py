@@ -130,7 +130,7 @@ def near(asked: Asked, most: int, source: random.Random) -> list[DenseConfig]:
     if not most:
         return generated(asked)
     found = judged(asked, card_of(driver.current_device()))
-    order = [place for place in found.clocks.argsort(kind="stable") if math.isfinite(found.clocks[place])]
+    order = found.clocks.argsort(kind="stable").tolist()
     first, others = order[:most], order[most:]
     configs: list[DenseConfig] = []
     for place in first + source.sample(others, min(most // OTHERS, len(others))):
