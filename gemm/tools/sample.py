@@ -57,7 +57,7 @@ FEWEST, MOST = 3, 16            # launches of one measurement
 ENQUEUE_US, MOST_ENQUEUE_US = 12.0, 400.0   # what a launch is taken to cost the host; raised where the card waits for it
 TRIES = 4                       # measurements until all launches were there before the first began
 AHEAD = 40                      # products of a part whose configurations are assembled while others are measured
-AGAIN, ROUNDS = 12, 3           # of a shape's fastest, so many are measured again so often
+AGAIN, ROUNDS = 8, 3             # of a shape's fastest, so many are measured again so often
 OTHERS = 6                      # one of those that the model does not put first for so many that it does
 MOST_SPLIT_TILES = 600          # work tiles of a split K that are worth a measurement
 
