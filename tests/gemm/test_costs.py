@@ -23,8 +23,9 @@ from ptxkit.gemm.heuristic.space import Rows
 from ptxkit.gemm.heuristic.tuned import knobs
 from ptxkit.gemm.launch.dense import check_config
 from ptxkit.gemm.launch.grid import Grid
-from ptxkit.gemm.tools import fit
+from ptxkit.gemm.tools import fit, measured
 from ptxkit.gemm.tools.bench.shapes import drawn
+from ptxkit.gemm.tools.grow import Growth
 from ptxkit.gemm.tools.problems import asked, described
 from ptxkit.types import TYPES
 
@@ -151,10 +152,10 @@ def test_trees_learn_what_the_model_does_not_know():
     for row in kept["parts"][0]["rows"]:
         for pair in row["us"]:
             pair[1] *= 1.3 if kept["parts"][0]["configs"][pair[0]].get("tile", {}).get("BM", 128) == 128 else 1.0
-    some, _ = fit.pairs([kept], H200)
-    known = fit.unseen(true, some, H200, 60)
-    assert np.log(fit.regrets(true, some, known)).mean() < 0.6 * np.log(fit.regrets(true, some)).mean()
-    assert np.all(fit.regrets(true, some, np.zeros(len(some))) == fit.regrets(true, some))
+    some, _ = measured.pairs([kept], H200)
+    known = fit.unseen(true, some, H200, Growth(60))
+    assert np.log(measured.regrets(true, some, known)).mean() < 0.6 * np.log(measured.regrets(true, some)).mean()
+    assert np.all(measured.regrets(true, some, np.zeros(len(some))) == measured.regrets(true, some))
 
 
 OPERANDS = [Operands(TYPES[a], TYPES[a], TYPES[out], TYPES[accumulator], *majors, batched)
@@ -227,15 +228,15 @@ def record(true: Costs, seed: int, wrong: float = 0.0, count: int = 40) -> dict:
 
 def test_a_fit_finds_what_made_the_times_and_its_regret_is_that_of_the_choice(tmp_path, capsys):
     true = Costs(l2_all=5000.0, stage=90.0, launch=3000.0, memory=900.0)
-    some, names = fit.pairs([record(true, 1)], H200)
+    some, names = measured.pairs([record(true, 1)], H200)
     assert len(names) == len(set(some.product.tolist()))
-    assert np.all(fit.regrets(true, some) == 1.0)                       # who knows the truth chooses the best
+    assert np.all(measured.regrets(true, some) == 1.0)                       # who knows the truth chooses the best
     weights = some.weights()
     found = fit.fitted(some, H200, turns=2)
     assert fit.loss(found, some, weights, H200.clock_mhz) < 0.5 * fit.loss(Costs(), some, weights, H200.clock_mhz)
-    assert np.log(fit.regrets(found, some)).mean() <= np.log(fit.regrets(Costs(), some)).mean() + 1e-9
+    assert np.log(measured.regrets(found, some)).mean() <= np.log(measured.regrets(Costs(), some)).mean() + 1e-9
     backwards = dataclasses.replace(true, factors={word: 1 / us for word, us in zip(some.structure, some.us, strict=True)})
-    assert fit.regrets(backwards, some).max() > 1.05                    # a bad choice is seen
+    assert measured.regrets(backwards, some).max() > 1.05                    # a bad choice is seen
     path = tmp_path / "data.json.gz"
     path.write_bytes(gzip.compress(json.dumps(record(true, 2)).encode()))
     assert main(["fit", str(path), "--card", "h200", "--turns", "1", "--rounds", "3", "--output", str(tmp_path / "card.json")]) == 0
