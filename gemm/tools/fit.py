@@ -10,6 +10,7 @@ each structure of configuration is what its products take beyond the model in th
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -160,9 +161,18 @@ def _further(costs: Costs, everything: Pairs, card: Card, path: Path, about: Map
         print("there is nothing to be gained")
         return 1
     own, more = further.taught(costs, trees, everything, card, how)
-    write(path, own, {**about, "held_out": lines})
-    write_trees(trees_beside(path), more, {**about, "further": len(more) - len(trees), "held_out": lines})
+    kept = fit_path(card.name)
+    learned = _said(trees_beside(kept))
+    both = {name: learned[name] + about[name] for name in ("pairs", "products", "seeds")} if learned else about
+    write(path, own, {**_said(kept), "splits": f"factors of a split K: seeds {about['seeds']}"})
+    write_trees(trees_beside(path), more, {"device": card.name, **both, "further": f"{how}: seeds {about['seeds']}", "held_out": lines})
     return 0
+
+
+def _said(path: Path) -> dict[str, Any]:
+    """What a file says about its constants or trees; nothing if there is none."""
+    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return {name: value for name, value in known.items() if name not in ("constants", "factors", "few", "features", "trees")}
 
 
 def _say(what: str, lines: Iterator[str]) -> list[str]:
