@@ -63,3 +63,22 @@ def test_a_wrong_part_is_noticed() -> None:
     assert apart(one, one) == 0
     with pytest.raises(AssertionError, match=r"'y': 0\.5"):
         worst({"y": apart(one * 1.5, one)}, 2.0 ** -7, one.device)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["gemm", "gemm, all fused", "grouped_gemm", "grouped_gemm, along K", "scaled_gemm, blocks", "combine"])
+def test_a_gpu_that_is_not_current_gives_the_same_bits(name: str) -> None:
+    """Forward and backward, on the stream of the tensors' own device."""
+    from tests.torch.test_operators import calls, ops
+
+    if torch.cuda.device_count() < 2:
+        pytest.skip(f"torch sees {torch.cuda.device_count()} GPU")
+    found = []
+    for device in ("cuda:0", "cuda:1"):
+        operator, given, named, _ = calls(device)[name]
+        leaves = [each for each in (*given, *named.values()) if isinstance(each, torch.Tensor) and each.is_leaf and each.requires_grad]
+        y = getattr(ops, operator)(*given, **named)
+        assert y.device == torch.device(device)
+        found.append([y, *(torch.autograd.grad(y, leaves, torch.ones_like(y)) if leaves else ())])
+    assert torch.cuda.current_device() == 0
+    assert all(torch.equal(one.cpu(), other.cpu()) for one, other in zip(*found, strict=True))
