@@ -11,6 +11,7 @@ from ptxkit.newest import Newest
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, marks
 from ptxkit.runtime.launch import empty_like_owner, raw_stream, refuse_gradients, same_device, view
+from ptxkit.runtime.overlap import refuse_overlap
 
 from ..kernels.decode import combine, decode
 from ..problem.decode import DecodeArrays, DecodeProblem, workspace_elements
@@ -100,6 +101,7 @@ def _prepare(given: tuple[Any, ...], scale: float | None, splits: int | None, wo
     of_parts = None if workspace is None else view(workspace, "workspace")
     ordinal = same_device([*arrays.named(), *([] if of_parts is None else [("workspace", of_parts)])])
     problem = DecodeProblem.of(arrays, scale)
+    refuse_overlap(arrays.named(), ("out", "lse"), in_place=("q",))
     if problem.empty:
         return None
     key = problem, ordinal, splits

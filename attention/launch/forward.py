@@ -11,6 +11,7 @@ from ptxkit.newest import Newest
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, marks
 from ptxkit.runtime.launch import empty_like_owner, raw_stream, refuse_gradients, same_device, view
+from ptxkit.runtime.overlap import refuse_overlap
 
 from ..config.forward import ForwardConfig
 from ..heuristic import heuristic
@@ -122,6 +123,7 @@ def attention(q: Any, k: Any, v: Any, is_causal: bool = False, scale: float | No
 def _prepare(arrays: Arrays, options: Options, config: ForwardConfig | None) -> Launch | Nothing:
     ordinal = same_device(arrays.named())
     problem = Problem.of(arrays, options)
+    refuse_overlap(arrays.named(), ("out", "lse"), in_place=("q",))
     if problem.empty or not problem.keys:
         return Nothing(arrays)
     key = problem, ordinal, config

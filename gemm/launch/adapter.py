@@ -15,7 +15,7 @@ from ..config.parts import StreamK
 from ..problem.dense import Arrays, Options, Problem
 from ..problem.matmul import products
 from . import tuning
-from .dense import Launch, Plan, Zeros, as_one, card_of, check_config, configuration, launches
+from .dense import Launch, Plan, Zeros, as_one, card_of, check_config, check_overlap, configuration, launches
 from .grid import COUNTER_BYTES, Grid
 
 WORKSPACE_ALIGNMENT = 16    # bytes: partial sums are read and written as vectors of four
@@ -111,6 +111,7 @@ class Adapter:
         size = self.workspace_size
         if workspace is not None:
             self._check_workspace(view(workspace, "workspace"), size)
+        check_overlap(self._arrays)
         if not self._launches:
             self._launch = None if self.problem.empty else Zeros(products(self._arrays)[0].out)
             return
@@ -150,7 +151,10 @@ class Adapter:
                 raise LaunchError(f"{name} is {_words(seen)}, this product was made for {_words(old)}: make another Adapter")
             check_aligned(name, seen, min(16, old.pointer & -old.pointer or 16))
             changed[name] = seen
-        self._arrays = self._arrays._replace(**changed)
+        replaced = self._arrays._replace(**changed)
+        if self._launch is not None:
+            check_overlap(replaced)
+        self._arrays = replaced
         if isinstance(self._launch, Zeros):
             self._launch = Zeros(products(self._arrays)[0].out)
         elif self._launch is not None:

@@ -21,6 +21,7 @@ from ptxkit.runtime.launch import (
     same_device,
     view,
 )
+from ptxkit.runtime.overlap import refuse_overlap
 from ptxkit.types import TYPES
 
 from ..kernels.combine import MOST_AT_ONCE, THREADS, VECTOR, row_products
@@ -48,6 +49,7 @@ class CombineProblem:
     """One combine, checked: everything of it but the pointers."""
 
     kernel: Kernel[...] = combine_kernel
+    written: tuple[str, ...] = ("out",)
 
     def __init__(self, y: ArrayView, place: ArrayView, weights: ArrayView | None, starts: ArrayView | None, out: ArrayView) -> None:
         self.rows, self.columns = _matrix("y", y)
@@ -93,6 +95,7 @@ class ProductsProblem:
     """Products of pairs of rows, checked."""
 
     kernel: Kernel[...] = row_products
+    written: tuple[str, ...] = ("out",)
 
     def __init__(self, a: ArrayView, first: ArrayView, b: ArrayView, second: ArrayView, out: ArrayView) -> None:
         (firsts, self.columns), (seconds, other) = _matrix("a", a), _matrix("b", b)
@@ -187,6 +190,7 @@ class Sums:
         self.launch: tuple[Callable[..., None], tuple[int, int, int], tuple[Any, ...]] | None = None
         if problem.empty:
             return
+        refuse_overlap(arrays.items(), problem.written)
         made = compiled(problem.kernel, ordinal, **problem.parameters)
         passed = scalars(made.traced, problem.arguments(lambda name: arrays[name].pointer if name in arrays else 0))
         self.launch = made.launcher(pdl=True), problem.grid, passed
@@ -288,8 +292,9 @@ def _run(problem: CombineProblem | ProductsProblem, given: dict[str, Any], how: 
 
     from ptxkit.sim import Report, run
 
-    from .on_cpu import bytes_of
+    from .on_cpu import bytes_of, check_overlap
 
+    check_overlap(given, problem.written)
     if problem.empty:
         return Report(checked=False)
 

@@ -17,6 +17,7 @@ from ptxkit.runtime.arrays import ArrayView, marks, marks_of_three
 from ptxkit.runtime.compiled import Compiled
 from ptxkit.runtime.launch import current_stream, empty_like_owner, raw_stream, refuse_gradients, same_device, view
 from ptxkit.runtime.launcher import EncodedTensorMap, Launcher, encode_tiled
+from ptxkit.runtime.overlap import refuse_overlap
 from ptxkit.types import TYPES, u8
 
 from ..config import budget
@@ -393,12 +394,24 @@ def _empty(a: ArrayView, b: ArrayView, out_dtype: Any) -> Any:
 def _prepare(arrays: Arrays, options: Options, config: DenseConfig | None, stream: Any = None) -> Launch | Zeros | Several | None:
     """The launch of these arrays; None if D is empty."""
     parts = products(arrays)
+    try:
+        check_overlap(arrays)
+    except LaunchError:
+        same_device(arrays.named())             # what is wrong with devices, shapes and types is said first
+        for part in parts:
+            Problem(as_one(part, config), options)
+        raise
     if config is None and not tuning.wish():
         parts = [slab for part in parts for slab in slabs(part, options, lambda: card_of(same_device(arrays.named())))]
     if len(parts) != 1:
         made = [_prepare_one(part, options, config, stream) for part in parts]
         return Several(made) if any(made) else None
     return _prepare_one(parts[0], options, config, stream)
+
+
+def check_overlap(arrays: Arrays) -> None:
+    """Raise LaunchError if D shares memory with an operand; it may be c or the residual."""
+    refuse_overlap(arrays.named(), in_place=("c", "residual"))
 
 
 def _prepare_one(arrays: Arrays, options: Options, config: DenseConfig | None, stream: Any) -> Launch | Zeros | None:
@@ -478,5 +491,5 @@ LOADS = get_args(ScaleLoad)
 tuning.on_begin(_launches.clear)
 
 
-__all__ = ["Launch", "Maps", "Plan", "Zeros", "again", "as_one", "card_of", "check_config", "check_out_dtype", "compiled", "configuration",
-           "gemm", "hgemm", "launches"]
+__all__ = ["Launch", "Maps", "Plan", "Zeros", "again", "as_one", "card_of", "check_config", "check_out_dtype", "check_overlap",
+           "compiled", "configuration", "gemm", "hgemm", "launches"]

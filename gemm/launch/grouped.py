@@ -15,6 +15,7 @@ from ptxkit.runtime.arrays import ArrayView, contiguous_strides, marks
 from ptxkit.runtime.compiled import Compiled
 from ptxkit.runtime.launch import empty_like_owner, raw_stream, refuse_gradients, same_device, view
 from ptxkit.runtime.launcher import EncodedTensorMap, Extent, Launcher
+from ptxkit.runtime.overlap import refuse_overlap
 from ptxkit.types import TYPES
 
 from ..collective.atoms import ROWS
@@ -41,6 +42,8 @@ ADDRESSES = {"x": ("x_pointer",), "gather": ("x_numbers",), "scatter": ("scatter
              "out_scale": ("out_scale_pointer",)}
 """The kernels' parameters that are addresses of arrays."""
 
+WRITTEN = ("out", "out_scale")
+"""The arrays of a product of groups that a launch writes."""
 _workspaces = Workspaces()
 _plans: Newest[tuple[Any, ...], GroupPlan] = Newest()
 _launches: Newest[tuple[Any, ...], tuple[GroupLaunch | GroupLaunches[GroupLaunch] | ClearedGroups | None, ArrayView]] = Newest()
@@ -336,6 +339,13 @@ def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, o
         key = (arrays, options, config) if key is None else key
         found = _launches.get(key)
         if found is None:
+            named = arrays.named()
+            try:
+                refuse_overlap(named, WRITTEN)
+            except LaunchError:
+                same_device(named)                  # what is wrong with devices, shapes and types is said first
+                GroupProblem(arrays, options)
+                raise
             found = _launches[key] = prepare(arrays, options, config), seen_x
     launch, like = found
     if launch is not None:

@@ -9,6 +9,7 @@ from ptxkit.newest import Newest
 from ptxkit.runtime.arrays import ArrayView, marks
 from ptxkit.runtime.launch import empty_like_owner, raw_stream, refuse_gradients, same_device, view
 from ptxkit.runtime.launcher import Launcher
+from ptxkit.runtime.overlap import refuse_overlap
 
 from ..collective.tensormaps import COUNTERS_WORDS
 from ..config.grouped_k import GroupedKConfig
@@ -106,6 +107,12 @@ def group_gemm_k(a: Any, b: Any, cu_seqlens: Any, *, out: Any = None, out_dtype:
         key = (arrays, accumulate, config) if key is None else key
         found = _launches.get(key)
         if found is None:
+            try:
+                refuse_overlap(arrays.named())
+            except LaunchError:
+                same_device(arrays.named())         # what is wrong with devices, shapes and types is said first
+                ProblemAlongK(arrays, accumulate)
+                raise
             found = _launches[key] = prepare(arrays, accumulate, config), seen_a
     launch, like = found
     if launch is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from ptxkit.dsl.tensormap import TensorMap
 from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.overlap import refuse_overlap
 from ptxkit.types import TYPES
 
 from ..problem.dense import Lines
@@ -32,6 +33,13 @@ def view_of(name: str, array: Array, word: str | None) -> ArrayView:
                           "bits as dtype=")
     size = array.dtype.itemsize
     return ArrayView(_place(array), array.shape, tuple(s // size for s in array.strides), known, 0, name)
+
+
+def check_overlap(given: Mapping[str, Array | None], written: Sequence[str] = ("out",), in_place: Sequence[str] = ()) -> None:
+    """Raise the LaunchError that a launch would if a written array shares memory with another one."""
+    seen = [(name, ArrayView(array.__array_interface__["data"][0], array.shape, tuple(s // array.itemsize for s in array.strides),
+                             f"u{8 * array.itemsize}", 0, name)) for name, array in given.items() if array is not None]
+    refuse_overlap(seen, written, in_place)
 
 
 def _place(array: Array) -> int:
@@ -101,4 +109,4 @@ def worst(reports: Sequence[Report]) -> Report:
     return next((report for report in reports if report.verdict != "clean"), reports[0])
 
 
-__all__ = ["WORDS", "Array", "bytes_of", "integer", "lines_of", "map_of", "part_of", "strided", "view_of", "worst"]
+__all__ = ["WORDS", "Array", "bytes_of", "check_overlap", "integer", "lines_of", "map_of", "part_of", "strided", "view_of", "worst"]

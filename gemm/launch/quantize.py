@@ -15,6 +15,7 @@ from ptxkit.newest import Newest
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, marks
 from ptxkit.runtime.launch import check_dtype, check_shape, empty_like_owner, raw_stream, refuse_gradients, same_device, view
+from ptxkit.runtime.overlap import refuse_overlap
 from ptxkit.types import TYPES
 
 from ..collective.quantizer import LARGEST, VECTOR
@@ -155,6 +156,7 @@ class Quantiser:
         self.launches, self.partial, self.placed = [], 0, (-1, [])
         if problem.empty:
             return
+        refuse_overlap((("x", x), ("out", q), ("out_scale", scale)), ("out", "out_scale"))
         named = problem.arguments(x.pointer, q.pointer, scale.pointer, 0)
         for kernel, parameters, ctas in problem.steps(driver.device(self.ordinal).multiprocessors):
             made = compiled(kernel, self.ordinal, **parameters)
@@ -235,8 +237,9 @@ def simulate(x: Array, kind: Kind = "row", *, out: Array, out_scale: Array, tran
 
     from ptxkit.sim import run
 
-    from .on_cpu import bytes_of, view_of
+    from .on_cpu import bytes_of, check_overlap, view_of
 
+    check_overlap({"x": x, "out": out, "out_scale": out_scale}, ("out", "out_scale"))
     problem = QuantiseProblem(view_of("x", x, None), view_of("out", out, None), view_of("out_scale", out_scale, None), kind, transposed)
     if problem.empty:
         return []

@@ -56,6 +56,7 @@ class ChoiceProblem:
     """One choice of experts, checked: everything of it but the pointers."""
 
     kernel: Kernel[...] = choose_kernel
+    written: tuple[str, ...] = ("weights", "experts")
 
     def __init__(self, logits: ArrayView, weights: ArrayView, experts: ArrayView, over_all: bool) -> None:
         self.tokens, self.count, self.top = chosen(logits, weights.shape[-1] if weights.shape else 0)
@@ -78,6 +79,7 @@ class SortProblem:
     """One sort of choices, checked."""
 
     kernel: Kernel[...] = sort_kernel
+    written: tuple[str, ...] = Sorted._fields
 
     def __init__(self, experts: ArrayView, offs: ArrayView, choice: ArrayView, slot: ArrayView, token: ArrayView) -> None:
         tokens, self.top = choices(experts)
@@ -198,8 +200,9 @@ def _simulate(problem: ChoiceProblem | SortProblem, given: dict[str, Any], check
 
     from ptxkit.sim import Report, run
 
-    from .on_cpu import bytes_of
+    from .on_cpu import bytes_of, check_overlap
 
+    check_overlap(given, problem.written)
     if problem.empty:
         return Report(checked=False)
 

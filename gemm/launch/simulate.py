@@ -21,7 +21,7 @@ from ..scheduler.hilbert import hilbert
 from .aligning import Copy
 from .dense import as_one
 from .grid import COUNTER_BYTES, Grid, kernel_of
-from .on_cpu import Array, bytes_of, lines_of, part_of, strided, view_of
+from .on_cpu import Array, bytes_of, check_overlap, lines_of, part_of, strided, view_of
 
 if TYPE_CHECKING:
     from ptxkit.sim import Report
@@ -46,6 +46,7 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
     from ptxkit.sim.limits import UNLIMITED
 
     given = {"a": a, "b": b, "out": out, "c": c, "bias": bias, "residual": residual, "a_scale": a_scale, "b_scale": b_scale}
+    check_overlap(given, in_place=("c", "residual"))
     words = {"a": dtype, "b": dtype}
     views = {name: view_of(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items() if array is not None}
     arrays, options = Arrays(**views), Options(alpha, beta, activation, accumulate, fast_accum, batch_invariant)

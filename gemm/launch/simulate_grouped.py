@@ -24,7 +24,8 @@ from ..problem.group_parts import spans
 from ..problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ..scheduler.group_table import Layout
 from .group_kernels import kernel_of, records_of_templates
-from .on_cpu import WORDS, Array, bytes_of, integer, lines_of, map_of, view_of, worst
+from .grouped import WRITTEN
+from .on_cpu import WORDS, Array, bytes_of, check_overlap, integer, lines_of, map_of, view_of, worst
 from .ptr_array import PointerArrays, PointerProblem
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
     x_scale = x_scale if weights is None else weights
     given: dict[str, Array | None] = {"x": x, "w": w, "lengths": lengths, "out": out, "x_scale": x_scale, "w_scale": w_scale,
                                      "out_scale": out_scale, "gather": gather, "scatter": scatter}
+    check_overlap(given, WRITTEN)
     arrays = _views(given, dtype, out_dtype)
     problem = GroupProblem(arrays, options)
     if problem.empty:

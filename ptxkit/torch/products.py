@@ -21,7 +21,7 @@ from ptxkit.gemm.problem.matmul import result_shape
 
 from . import cpu
 from .framework import torch
-from .views import refuse_back, word_of
+from .views import refuse_back, refuse_overlap, word_of
 from .weight_gradient import ROWS as UNIT
 from .weight_gradient import on_cpu, on_gpu, reads, weight_gradient
 
@@ -172,7 +172,9 @@ def of_groups(launch: Callable[..., Any], a: Any, b: Any, offs: Any, out: Any, o
         out = new((rows.shape[0], b.shape[2] // (1 if activation is None else 2)), dtype=result_dtype(a, out_dtype))
     else:
         check_out(out, out_dtype)
-        out.zero_() if clear_rest else None
+        if clear_rest:
+            refuse_overlap(out, a=a, b=b, offs=offs, **more)
+            out.zero_()
     a, b = lined(a, b)
     launch(a, weights(b, along_n=activation is None), cu_seqlens(offs, b.shape[0]), out=out, activation=activation, **more)
     return out

@@ -7,6 +7,7 @@ from typing import Any
 
 from ptxkit.dsl.arguments import WORDS
 from ptxkit.errors import LaunchError
+from ptxkit.runtime import overlap
 from ptxkit.runtime.arrays import NUMPY_NAMES, ArrayView
 
 from .framework import torch
@@ -69,6 +70,14 @@ def refuse_back(rows: Any, back: Any) -> None:
                           "choices that take each row, -1 for none")
 
 
+def refuse_overlap(out: Any, **read: Any) -> None:
+    """Raise LaunchError if `out` shares memory with a tensor that is read after `out` is cleared."""
+    def seen(tensor: Any) -> ArrayView:
+        return ArrayView(tensor.data_ptr(), tensor.shape, tensor.stride(), f"b{8 * tensor.itemsize}", 0, "torch")
+
+    overlap.refuse_overlap([("out", seen(out)), *((name, seen(tensor)) for name, tensor in read.items() if torch.is_tensor(tensor))])
+
+
 def same_device(named: dict[str, Any]) -> None:
     """Raise LaunchError unless all tensors are on one device."""
     (first, one), *others = named.items()
@@ -77,4 +86,4 @@ def same_device(named: dict[str, Any]) -> None:
             raise LaunchError(f"{name} is on {tensor.device} and {first} on {one.device}: a product has one device; move one of them")
 
 
-__all__ = ["dtype_of", "known", "numbers", "refuse_back", "refuse_layout", "same_device", "view", "views", "word_of"]
+__all__ = ["dtype_of", "known", "numbers", "refuse_back", "refuse_layout", "refuse_overlap", "same_device", "view", "views", "word_of"]

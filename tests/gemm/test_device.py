@@ -55,7 +55,7 @@ def test_an_operand_is_read_with_the_strides_it_has(eights, lines, pad, transpos
 
 
 N_MAJOR = Operands(b_major="mn")
-A, B, OUT = array((16, 32)), array((32, 8)), array((16, 8))
+A, B, OUT = array((16, 32)), array((32, 8), pointer=0x20000), array((16, 8), pointer=0x30000)
 FP8 = {"a": array((16, 256), "e4m3"), "b": array((256, 128), "e5m2", (1, 256)), "out": array((16, 128))}
 
 
@@ -130,7 +130,7 @@ def test_what_can_be_implemented_needs_no_gpu() -> None:
 def split(shape: tuple[int, int, int] = (100, 72, 640), **more: Any) -> Adapter:
     m, n, k = shape
     config = DenseConfig(Operands(out=f32, b_major="mn"), Tile(64, 64), scheduler=SplitK(3))
-    return Adapter(array((m, k)), array((k, n)), array((m, n), "f32"), config=config, **more)
+    return Adapter(array((m, k)), array((k, n), pointer=0x200000), array((m, n), "f32", pointer=0x400000), config=config, **more)
 
 
 def test_the_workspace_is_as_large_as_the_partial_sums() -> None:
@@ -198,7 +198,7 @@ def test_without_a_driver_a_launch_says_so() -> None:
 
 def test_arrays_of_one_device() -> None:
     with pytest.raises(LaunchError, match="b is on device 1 and a on device 0"):
-        gemm.hgemm(array((16, 32)), array((32, 8), device=1), array((16, 8)))
+        gemm.hgemm(array((16, 32)), array((32, 8), device=1), array((16, 8)))       # at one address, on two devices
 
 
 def test_a_numpy_array_is_not_on_a_device() -> None:
