@@ -9,9 +9,7 @@ from ptxkit.ptx import add, ex2, fma, lg2, mov, mul, opcode, rcp, selp, setp, st
 from ptxkit.ptx import max as max_
 from ptxkit.types import Scalar, b8, b16, f32, u32
 
-from .softmax import LN2
-
-LEAST = -3.4028234663852886e38           # the least finite f32: a maximum of no keys is -inf, and -inf - -inf is NaN
+from .softmax import LEAST, LN2
 
 
 class Merge:
@@ -43,7 +41,7 @@ class Merge:
 
     def store(self, type: type[Scalar], out: Ptr[b8], column: Reg[u32], lse: Ptr[f32] | None) -> None:
         """Store an output, and from column 0 the log-sum-exp: 0 and -inf where there is no key."""
-        share = selp.f32(0.0, rcp.approx.ftz.f32(self.total), setp.eq.f32(self.total, 0.0))
+        share = selp.f32(0.0, rcp.approx.ftz.f32(self.total), setp.le.f32(self.top, LEAST))
         value = mul.rn.f32(self.value, share)
         word: Reg[b16] = mov.b16(opcode(f"cvt.rn.{type.__name__}.f32")(value))
         st.global_.b16(out.cast(b16).at(column), word)
@@ -52,4 +50,4 @@ class Merge:
             st.global_.f32(lse, logarithm, pred=column == 0)
 
 
-__all__ = ["LEAST", "Merge"]
+__all__ = ["Merge"]

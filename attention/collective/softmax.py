@@ -14,6 +14,8 @@ from ptxkit.types import Scalar, f32, pred, s32
 
 ALL = 0xFFFFFFFF
 LN2 = math.log(2)
+LEAST = -3.4028234663852886e38           # the least finite f32
+FLOOR = -2.0**126            # a maximum of no keys, and that times the scale, are finite: -inf - -inf is NaN
 CHAINS = 2                  # independent chains of maxima and of sums for each row: they hide the latency of max and add
 
 
@@ -32,19 +34,23 @@ class OnlineSoftmax:
     def __init__(self, scale: Reg[f32]) -> None:
         self.scale = scale
         self.negated = mul.rn.f32(scale, -1.0)
-        self.top, self.total = [mov.f32(-math.inf) for _ in range(2)], [mov.f32(0.0) for _ in range(2)]
+        self.top, self.total = [self._floor() for _ in range(2)], [mov.f32(0.0) for _ in range(2)]
 
     def reset(self) -> None:
         """Begin with other rows."""
         for top, total in zip(self.top, self.total, strict=True):
-            mov.f32(top, -math.inf)
+            mov.f32(top, self._floor())
             mov.f32(total, 0.0)
+
+    def _floor(self) -> Reg[f32]:
+        """The maximum of no keys."""
+        return mul.rn.f32(rcp.approx.ftz.f32(max_.f32(self.scale, 1.0)), FLOOR)
 
     def weigh(self, scores: Vec[f32, Any]) -> list[Reg[f32]]:
         """Turn scores into weights, in place. Returns a factor for each of the two rows: earlier outputs are multiplied by it.
 
-        It rescales them from the old maximum to the new one. At the first keys it is 0. Every row has a key among these that is not masked,
-        so a maximum is never -inf from then on.
+        It rescales them from the old maximum to the new one. At the first keys it is 0. A score of -inf, masked or computed, has the weight
+        0, also where the row has no other one yet.
         """
         factors = []
         for own, top, total in zip(rows_of(scores), self.top, self.total, strict=True):
@@ -62,12 +68,17 @@ class OnlineSoftmax:
         """Scale a thread's two rows of the output, in place."""
         rescale(output, factors)
 
+    def exponents(self) -> list[Reg[f32]]:
+        """The maxima of the two rows times the scale; `LEAST` for a row of no keys."""
+        return [selp.f32(LEAST, mul.rn.f32(top, self.scale), setp.le.f32(top, self._floor())) for top in self.top]
+
     def finish(self) -> tuple[list[Reg[f32]], list[Reg[f32]]]:
-        """The factors that normalise the two rows, and the natural logarithms of their sums of exponentials."""
+        """The factors that normalise the two rows, and the natural logarithms of their sums of exponentials; 0 and -inf for a row whose
+        scores are all -inf."""
         factors, logarithms = [], []
         for top, total in zip(self.top, self.total, strict=True):
             whole = over_row(add.rn.f32, total)
-            factors.append(rcp.approx.ftz.f32(whole))
+            factors.append(selp.f32(0.0, rcp.approx.ftz.f32(whole), setp.le.f32(top, self._floor())))
             logarithms.append(mul.rn.f32(fma.rn.f32(top, self.scale, lg2.approx.ftz.f32(whole)), LN2))
         return factors, logarithms
 
@@ -140,4 +151,4 @@ def _chained(operation: Any, values: list[Reg[f32]]) -> Reg[f32]:
     return found
 
 
-__all__ = ["LazySoftmax", "OnlineSoftmax", "mask_columns", "pack_weights", "rescale"]
+__all__ = ["LEAST", "LazySoftmax", "OnlineSoftmax", "mask_columns", "pack_weights", "rescale"]

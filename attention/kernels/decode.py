@@ -13,8 +13,8 @@ from ptxkit.ptx import min as min_
 from ptxkit.types import Scalar, b32, bf16, f32, s32, u32
 
 from ..collective.cache import Cache, Heads, Keys, Values
-from ..collective.merge import LEAST, Merge
-from ..collective.softmax import OnlineSoftmax, mask_columns, over_row, pack_weights, rescale
+from ..collective.merge import Merge
+from ..collective.softmax import LEAST, OnlineSoftmax, mask_columns, over_row, pack_weights, rescale
 from ..config.decode import BLOCK, RESIDENT, ROWS, WARPS, sides_of
 
 WARP = 32
@@ -176,11 +176,11 @@ def decode(q: Heads, k: Cache, v: Cache, table: Table, out: Heads, sums: Ptr[f32
         for tile, sum_ in enumerate(output):
             multiply(sum_, weights[0], values.operand(lines, tile // 8, tile % 8), sum_)
 
-    for half in range(2):
+    for half, exponent in enumerate(softmax.exponents()):
         row = team * ROWS + g + 8 * half
         total = over_row(add.rn.f32, softmax.total[half])
         with if_((side * 4 + t) == 0):
-            st.shared__cta.f32(tops_of.at(row), mul.rn.f32(softmax.top[half], scale))
+            st.shared__cta.f32(tops_of.at(row), exponent)
             st.shared__cta.f32(totals_of.at(row), total)
         own = values_of.at(row * pitch + side * width + t * 4)
         with if_(g + 8 * half < rows):

@@ -10,7 +10,7 @@ from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView
 
 from ..config.decode import BLOCK, HEADS, ROWS
-from .refusals import check_apart, check_scale
+from .refusals import check_apart, check_lse, check_scale
 
 UNIT = 16                   # bytes of a load
 SIZE = 2                    # bytes of an element
@@ -124,18 +124,7 @@ def _check(arrays: DecodeArrays) -> None:
                               f"{q.shape[0]} sequences, its last axis contiguous")
     if table.strides[0] < 0 or table.strides[0] >= 1 << 32:
         raise LaunchError(f"page_table has a stride of {table.strides[0]} elements: pass a contiguous copy")
-    wanted = q.shape[:2]
-    if lse is not None and (lse.dtype != "f32" or lse.shape != wanted or not _contiguous(lse)):
-        raise LaunchError(f"lse is {lse.dtype} of shape {lse.shape}: it is f32 of shape {wanted}, contiguous")
-
-
-def _contiguous(array: ArrayView) -> bool:
-    step = 1
-    for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
-        if extent > 1 and stride != step:
-            return False
-        step *= extent
-    return True
+    check_lse(lse, q.shape[:2])
 
 
 def _strides(name: str, array: ArrayView) -> tuple[int, ...]:

@@ -12,8 +12,9 @@ from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import TYPES
 
 from ..config.forward import HEADS
-from .refusals import check_apart, check_scale
+from .refusals import check_apart, check_lse, check_scale
 
+MOST_EXTENT, MOST_STRIDE = (1 << 31) - 1, 1 << 40
 AXES = {4: "[B, H, S, D]", 3: "[T, H, D]"}
 
 
@@ -68,7 +69,7 @@ class Problem:
         batches, heads, queries = (1, q.shape[1], q.shape[0]) if packed else q.shape[:3]
         kv_heads, keys = (k.shape[1], k.shape[0]) if packed else k.shape[1:3]
         scale = 1 / math.sqrt(q.shape[-1]) if options.scale is None else float(options.scale)
-        lines = tuple((name, _lines(array, packed)) for name, array in zip("qkvo", arrays[:4], strict=True))
+        lines = tuple((name[0], _lines(name, array, packed)) for name, array in arrays.named()[:4])
         sequences = arrays.cu_seqlens.shape[0] - 1 if arrays.cu_seqlens is not None else 0
         return cls(q.dtype, batches, heads, heads // kv_heads if kv_heads else 1, queries, keys, q.shape[-1], options.causal, scale,
                    arrays.lse is not None, sequences, lines)
@@ -110,7 +111,7 @@ def _check(arrays: Arrays, options: Options) -> None:
     _check_heads(q.shape[1], k.shape[1], options.gqa)
     check_scale(options.scale)
     check_apart("out", out)
-    _check_lse(arrays, packed)
+    check_lse(arrays.lse, lse_shape(q, packed))
     if arrays.cu_seqlens is not None:
         seen = arrays.cu_seqlens
         if seen.dtype != "s32" or len(seen.shape) != 1 or seen.shape[0] < 2 or seen.strides != (1,):
@@ -124,18 +125,7 @@ def _check_heads(heads: int, kv_heads: int, gqa: bool) -> None:
         raise LaunchError(f"q has {heads} heads and k {kv_heads}: the heads of k divide those of q")
 
 
-def _check_lse(arrays: Arrays, packed: bool) -> None:
-    lse = arrays.lse
-    if lse is None:
-        return
-    wanted, step = lse_shape(arrays.q, packed), 1
-    for extent, stride in zip(reversed(lse.shape), reversed(lse.strides), strict=True):
-        if lse.shape != wanted or lse.dtype != "f32" or (extent > 1 and stride != step):
-            raise LaunchError(f"lse is {lse.dtype} of shape {lse.shape}: it is f32 of shape {wanted}, contiguous")
-        step *= extent
-
-
-def _lines(array: ArrayView, packed: bool) -> Lines:
+def _lines(name: str, array: ArrayView, packed: bool) -> Lines:
     """The array as a tensor map of rank 4 sees it: head dim, rows, heads, batches. An extent of 1 gets a stride that a map takes."""
     size = TYPES[array.dtype].bits // 8
     if 0 in array.shape:
@@ -147,13 +137,16 @@ def _lines(array: ArrayView, packed: bool) -> Lines:
         (batches, heads, rows, head), (batch_stride, head_stride, row_stride, step) = array.shape, array.strides
     strides, before = [], head * size
     for extent, stride in ((rows, row_stride * size), (heads, head_stride * size), (batches, batch_stride * size)):
+        if extent > MOST_EXTENT or (extent > 1 and stride >= MOST_STRIDE):
+            raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides}: there are fewer than 2^31 rows, heads and "
+                              "batches, less than 2^40 bytes apart, as tensor maps have them")
         if extent > 1 and (stride % UNIT or stride < 0):
-            raise LaunchError(f"an array of shape {array.shape} has strides {array.strides}: those of rows, heads and batches are "
+            raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides}: those of rows, heads and batches are "
                               f"multiples of {UNIT} bytes; pass a contiguous copy")
         strides.append(stride if extent > 1 else before)
         before = max(before, strides[-1] * max(extent, 1))
     if step != 1 or array.pointer % UNIT:
-        raise LaunchError(f"an array of shape {array.shape} has strides {array.strides} and begins at address {array.pointer:#x}: the head "
+        raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides} and begins at address {array.pointer:#x}: the head "
                           f"dim is contiguous and begins at multiples of {UNIT} bytes; pass a contiguous copy")
     return Lines((head, rows, heads, batches), tuple(strides))
 

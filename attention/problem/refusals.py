@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 from ptxkit.errors import LaunchError
-from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 LEAST, MOST = 2.0**-100, 2.0**100       # of a scale: in f32, times log2 e and times scores, it is neither 0 nor infinite
 
 
 def check_scale(scale: float | None) -> None:
     """Raises LaunchError unless the scale is one that f32 has."""
-    if scale is not None and not LEAST <= scale <= MOST:
-        raise LaunchError(f"scale is {scale}: the softmax subtracts the largest score, so scale is positive and finite, from 2^-100 to "
+    if scale is not None and not (isinstance(scale, Real) and LEAST <= scale <= MOST):
+        raise LaunchError(f"scale is {scale!r}: the softmax subtracts the largest score, so scale is positive and finite, from 2^-100 to "
                           "2^100 as f32 has it")
 
 
@@ -25,4 +27,11 @@ def check_apart(name: str, array: ArrayView) -> None:
         reached += stride * (extent - 1)
 
 
-__all__ = ["check_apart", "check_scale"]
+def check_lse(lse: ArrayView | None, shape: tuple[int, ...]) -> None:
+    """Raises LaunchError unless the log-sum-exp is f32 of this shape, without gaps."""
+    if lse is not None and (lse.dtype != "f32" or lse.shape != shape or (0 not in shape and any(
+            extent > 1 and stride != step for extent, stride, step in zip(shape, lse.strides, contiguous_strides(shape), strict=True)))):
+        raise LaunchError(f"lse is {lse.dtype} of shape {lse.shape} and strides {lse.strides}: it is f32 of shape {shape}, contiguous")
+
+
+__all__ = ["check_apart", "check_lse", "check_scale"]

@@ -124,6 +124,20 @@ def test_a_scale_is_that_of_the_scores() -> None:
 
 
 @pytest.mark.pure
+@pytest.mark.filterwarnings("ignore:invalid value")        # infinity minus infinity
+@pytest.mark.parametrize("splits", [1, 2, 3])
+@pytest.mark.parametrize(("hidden", "head"), [(range(16), 64), (range(59), 64), (range(60), 64), (range(16, 50), 256)])
+def test_scores_of_minus_infinity_are_those_of_no_keys(hidden: range, head: int, splits: int) -> None:
+    case, infinite = Decode((60,), 2, 1, head), narrowed(np.array(-np.inf), "bf16")
+    case.q[..., 0] = narrowed(np.array(1.0), "bf16")
+    for key in hidden:
+        case.k_cache[case.page_table[0, key // 16], key % 16, :, 0] = infinite
+    k, v = case.own[0]
+    case.own[0] = tuple(np.delete(x, list(hidden), 0) for x in (k, v))
+    right(case, splits)
+
+
+@pytest.mark.pure
 def test_lengths_and_pages_past_the_arrays_are_cut_off() -> None:
     """The CPU device refuses a load outside an array: these loads would be. Row 0 of the table has no spare page; row 1 names none."""
     case = Decode((32, 16), 2, 1)

@@ -181,6 +181,32 @@ def test_a_scale_is_that_of_the_scores() -> None:
     assert max(case.shares()) > 10                   # the bound can fail
 
 
+@pytest.mark.pure
+@pytest.mark.filterwarnings("ignore:invalid value")        # infinity minus infinity
+@pytest.mark.parametrize(("keys", "causal", "slack"), [(range(48), False, False), (range(48), False, True), (range(90, 100), False, False),
+                                                      (range(0, 100, 3), True, False), (range(50), True, True), (range(100), False, False)])
+def test_scores_of_minus_infinity_are_those_of_no_keys(keys: range, causal: bool, slack: bool) -> None:
+    """Wherever the keys are; a row of no others has zeros and -inf. An infinite or undefined score makes its row NaN, and no other one."""
+    case, config = Case(1, 1, 1, 70, 100, 64), replace(SMALL, causal=causal, slack=slack)
+    case.q[..., 0] = narrowed(np.ones(70), "bf16")
+    case.k[..., list(keys), 0] = narrowed(np.array(-np.inf), "bf16")
+    case.q[0, 0, 5, 1] = narrowed(np.array(np.inf), "bf16")
+    case.q[0, 0, 9, 1] = NAN["bf16"]
+    assert case.run(causal=causal, config=config).verdict == "clean"
+    q, k, v = (widened(x, "bf16")[0, 0] for x in (case.q, case.k, case.v))
+    others = [i for i in range(70) if i not in (5, 9)]
+    assert np.isnan(widened(case.out, "bf16")[0, 0, [5, 9]]).all()
+    for row in others:
+        there = [j for j in range(row + 1 if causal else 100) if j not in keys]
+        own, lse = widened(case.out, "bf16")[0, 0, row], case.lse[0, 0, row]
+        if not there:
+            assert (own.any(), lse) == (False, -np.inf)
+            continue
+        right = expected(q[None, None, [row]], k[None, None, there], v[None, None, there], "bf16")
+        assert (np.abs(own - right.out[0, 0, 0]) <= right.out_bound[0, 0, 0]).all()
+        assert abs(lse - right.lse[0, 0, 0]) <= right.lse_bound[0, 0, 0]
+
+
 @pytest.mark.thinned(3)
 @pytest.mark.pure
 @pytest.mark.filterwarnings("ignore:invalid value")        # numbers of the sequence that is not finite
@@ -267,12 +293,16 @@ def arrays(**changed: Any) -> Arrays:
     ({"q": (2, 4, 100, 64), "out": (2, 4, 100, 64)}, Options(), "same batches"),
     ({"out": (1, 4, 99, 64)}, Options(), "that of q"),
     ({"v": ArrayView(0, (1, 4, 100, 64), (25600, 6400, 64, 1), "f32", 0, "other")}, Options(), "all bf16 or all f16"),
-    ({"q": ArrayView(0, (1, 4, 100, 64), (26000, 6500, 65, 1), "bf16", 0, "other")}, Options(), "multiples of 16 bytes"),
-    ({"q": ArrayView(8, (1, 4, 100, 64), (25600, 6400, 64, 1), "bf16", 0, "other")}, Options(), "begins at address 0x8"),
+    ({"q": ArrayView(0, (1, 4, 100, 64), (26000, 6500, 65, 1), "bf16", 0, "other")}, Options(), "q has .* multiples of 16 bytes"),
+    ({"q": ArrayView(8, (1, 4, 100, 64), (25600, 6400, 64, 1), "bf16", 0, "other")}, Options(), "q has .* begins at address 0x8"),
     ({"out": ArrayView(0, (1, 4, 100, 64), (25600, 0, 64, 1), "bf16", 0, "other")}, Options(), "out has .* must not overlap"),
     ({"out": ArrayView(0, (1, 4, 100, 64), (25600, 6400, 32, 1), "bf16", 0, "other")}, Options(), "out has .* must not overlap"),
-    ({}, Options(scale=0.0), "positive and finite"), ({}, Options(scale=1e-60), "2.100 as f32 has it"),
-    ({"lse": ArrayView(0, (4, 100), (100, 1), "f32", 0, "other")}, Options(), "f32 of shape"),
+    ({"k": ArrayView(0, (1, 4, 100, 64), (25600, 1 << 39, 64, 1), "bf16", 0, "other")}, Options(), "k has .* less than 2.40 bytes apart"),
+    ({"k": (1, 4, 1 << 31, 64), "v": (1, 4, 1 << 31, 64)}, Options(), "k has .* fewer than 2.31 rows"),
+    *(({}, Options(scale=scale), "positive and finite") for scale in (0.0, -1.0, float("nan"), float("inf"), "x", 1j)),  # type: ignore[arg-type]
+    ({}, Options(scale=1e-60), "2.100 as f32 has it"),
+    *(({"lse": ArrayView(0, shape, strides, "f32", 0, "other")}, Options(), "f32 of shape")
+      for shape, strides in (((4, 100), (100, 1)), ((), ()), ((1, 4, 100), (800, 200, 2)), ((1, 4, 100, 1), (400, 100, 1, 1)))),
 ])
 def test_what_is_not_taken_is_one_sentence(changed: dict[str, Any], options: Options, words: str) -> None:
     Problem.of(arrays(), Options())

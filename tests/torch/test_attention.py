@@ -50,6 +50,30 @@ def test_gradients_are_those_of_torch(device: str, kv_heads: int) -> None:
         assert float((own.grad - right.grad).abs().max()) <= 0.03 * float(right.grad.abs().max())
 
 
+@pytest.mark.parametrize("type", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("shape", "keys", "kv_heads", "causal", "scale"), [
+    ((2, 4, 20, 64), 33, 2, False, None), ((1, 2, 40, 64), 1, 2, False, 0.5), ((1, 1, 1, 64), 40, 1, False, None),
+    ((1, 4, 33, 128), 33, 1, True, None), ((1, 2, 20, 256), 30, 1, False, None), ((1, 1, 1, 64), 1, 1, True, None),
+    ((1, 2, 10, 64), 0, 2, False, None), ((1, 2, 0, 64), 10, 2, False, None), ((0, 2, 10, 64), 10, 2, False, None)])
+def test_gradients_are_near_those_of_float64(device: str, shape: tuple[int, ...], keys: int, kv_heads: int, causal: bool,
+                                             scale: float | None, type: Any) -> None:
+    """Rows before heads in memory. What is left out of a kernel, no keys or no queries, has gradients of zeros."""
+    generator = torch.Generator().manual_seed(5)
+    (batches, heads, rows, head), gqa = shape, kv_heads != shape[1]
+    ours = [torch.randn(batches, count, h, head, generator=generator).to(device, type).transpose(1, 2).requires_grad_()
+            for h, count in ((heads, rows), (kv_heads, keys), (kv_heads, keys))]
+    theirs = [x.detach().cpu().double().requires_grad_() for x in ours]
+    weight = torch.randn(shape, generator=generator)
+    (ops.attention(*ours, causal, scale, gqa).float() * weight.to(device)).sum().backward()
+    q, *wide = theirs[0], *(x.repeat_interleave(heads // kv_heads, 1) for x in theirs[1:])
+    (sdpa(q, *wide, is_causal=causal, scale=scale) * weight.double()).sum().backward()
+    for own, right in zip(ours, theirs, strict=True):
+        assert own.grad is not None
+        assert own.grad.shape == right.grad.shape
+        if own.numel():
+            assert float((own.grad.cpu().double() - right.grad).abs().max()) <= 0.01 * max(1.0, float(right.grad.abs().max()))
+
+
 def test_autocast_and_func(device: str) -> None:
     q, k, v = (x.float() for x in operands(device))
     with torch.autocast(device, torch.bfloat16):
