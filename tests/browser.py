@@ -190,6 +190,16 @@ class Page:
         for kind in ("mousePressed", "mouseReleased"):
             self._mouse(kind, *at, button="left", clickCount=1)
 
+    def drag(self, selector: str, right: float) -> None:
+        """Takes the element at its middle and lets it go `right` pixels from there."""
+        box = self._shown(selector)
+        x, y = box["left"] + box["width"] / 2, box["top"] + box["height"] / 2
+        self._mouse("mouseMoved", x, y)
+        self._mouse("mousePressed", x, y, button="left", buttons=1, clickCount=1)
+        for part in (0.5, 1):
+            self._mouse("mouseMoved", x + part * right, y, button="left", buttons=1)
+        self._mouse("mouseReleased", x + right, y, button="left", clickCount=1)
+
     def press(self, key: str) -> None:
         """A key by its name ("Enter", "ArrowDown", "Tab"), or a character."""
         about: dict[str, Any] = {"key": key, "windowsVirtualKeyCode": KEYS.get(key, ord(key[0]))}

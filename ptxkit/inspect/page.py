@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -19,6 +20,7 @@ SUFFIXES = frozenset((".py", ".cu", ".cuh", ".h", ".hpp", ".hh", ".c", ".cc", ".
 """Files that a PTX text may name and that the page then shows: sources, nothing else of the machine."""
 PLACES = ("line", "where", "first PTX line")
 """The heads of columns whose cells are links to the panes."""
+_NUMBER = re.compile(r"-?[\d,]+(?:\.\d+)?")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
@@ -43,7 +45,8 @@ def page(name: str, entries: Sequence[EntryFacts], listing: Listing) -> str:
     """The whole page."""
     tables = [(entry, [(f"t{number}-{place}", section) for place, section in enumerate(sections(entry))])
               for number, entry in enumerate(entries)]
-    body = ['<div class="first">', *_header(name, entries, listing), f'<main class="panes">{"".join(panes(listing))}</main>',
+    shown = "".join(panes(listing))
+    body = ['<div class="first">', *_header(name, entries, listing, shown), f'<main class="panes">{shown}</main>',
             *_contents(tables), "</div>",
             *_tables(name, tables, listing.lines)]
     return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -56,13 +59,15 @@ def page(name: str, entries: Sequence[EntryFacts], listing: Listing) -> str:
 # ------------------------------------------------------------------------------------------------ the head
 
 
-def _header(name: str, entries: Sequence[EntryFacts], listing: Listing) -> Iterator[str]:
+def _header(name: str, entries: Sequence[EntryFacts], listing: Listing, shown: str) -> Iterator[str]:
     yield f'<header><div class="top"><h1>{escape(name)}</h1>'
     yield f'<p class="facts">{_facts(entries, listing)}</p>'
-    yield ('<span class="find"><input type="search" placeholder="Search  /" aria-label="search"><label><input type="checkbox" id="only">'
-           'only</label><output></output></span><label class="follow"><input type="checkbox" id="follow">follow</label>'
+    yield ('<span class="find"><input type="search" placeholder="Search  /" aria-label="search"><label title="hide the lines that '
+           'do not match"><input type="checkbox" id="only">only</label><output></output></span>'
            '<button type="button" id="theme" title="light or dark">&#9680;</button></div>')
-    yield f'<div class="legend">{"".join(_legend(entries, listing))}</div>'
+    yield (f'<div class="legend">{"".join(_legend(entries, listing, shown))}'
+           '<label title="bring what the line under the mouse became into view"><input type="checkbox" id="follow">follow</label>'
+           '<label title="wrap long lines"><input type="checkbox" id="wrap">wrap</label></div>')
     yield from (f'<p class="said">{escape(said)}</p>' for said in listing.said)
     yield "</header>"
 
@@ -91,10 +96,11 @@ def _facts(entries: Sequence[EntryFacts], listing: Listing) -> str:
     return " ".join(f"<span><b>{number}</b> {word}</span>" for number, word in found)
 
 
-def _legend(entries: Sequence[EntryFacts], listing: Listing) -> Iterator[str]:
-    """Buttons that show only the rows of a class of instructions or of a role."""
+def _legend(entries: Sequence[EntryFacts], listing: Listing, shown: str) -> Iterator[str]:
+    """Buttons that show only the rows of a class of instructions, of those that there are, or of a role."""
     for letter, word in CLASSES.items():
-        yield f'<button type="button" aria-pressed="false" data-only="{letter}"><b class="{letter}">&#9632;</b> {word}</button>'
+        if f'<b class="{letter}">' in shown:
+            yield f'<button type="button" aria-pressed="false" data-only="{letter}"><b class="{letter}">&#9632;</b> {word}</button>'
     roles = dict.fromkeys(role.name for entry in entries for role in entry.roles)
     yield from (f'<button type="button" aria-pressed="false" data-only="{STRIPES[role]}"><b class="stripe {STRIPES[role]}"></b> '
                 f"{escape(role)}</button>" for role in roles)
@@ -130,14 +136,17 @@ def _table(anchor: str, section: Section, lines: int, picture: str) -> Iterator[
     yield f'<details id="{anchor}"><summary>{escape(_capital(section.title))}{count}</summary>{picture}'
     if section.rows:
         yield "<table>"
+        right = [bool(section.heads) and all(_NUMBER.fullmatch(row[place]) for row in section.rows if row[place])
+                 and any(row[place] for row in section.rows) for place in range(len(section.rows[0]))]
+        kinds = [' class="n"' if each else "" for each in right]
         if any(section.heads):
-            yield f"<tr>{''.join(f'<th>{escape(head)}</th>' for head in section.heads)}</tr>"
+            yield f"<tr>{''.join(f'<th{kind}>{escape(head)}</th>' for kind, head in zip(kinds, section.heads, strict=True))}</tr>"
         at = next((place for place, head in enumerate(section.heads) if head in PLACES), 0)
         for number, row in enumerate(section.rows):
             cells = [escape(cell) for cell in row]
             known = section.lines[number] if number < len(section.lines) else ()
             cells[at] = _places(row[at], known, lines)
-            yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+            yield f"<tr>{''.join(f'<td{kind}>{cell}</td>' for kind, cell in zip(kinds, cells, strict=True))}</tr>"
         yield "</table>"
     yield from (f'<p class="said">{escape(said)}</p>' for said in section.after)
     yield "</details>"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -17,6 +18,8 @@ from .roles import MMA, OTHER, PRODUCER, SETUP
 
 HUES = 8
 """Colours of origins."""
+NARROW, WIDE = 44, 76
+"""Characters of a pane's rows, between which its share of the screen follows what it shows."""
 GAP = 12
 """Lines without PTX, in a file that is not the kernel's own, that are folded when there are more together."""
 STRIPES = {SETUP: "rs", PRODUCER: "rp", MMA: "rm", OTHER: "ro"}
@@ -26,6 +29,9 @@ _HEADS = ('<div class="heads"><u class="at" title="offset in bytes">at</u><u cla
           '<s title="cycles until the next instruction issues">stall</s><u title="Y: another warp may come first">Y</u> '
           '<u title="scoreboard that the result releases">W</u> <u title="scoreboard that the read of the operands releases">R</u> '
           '<u title="scoreboards that the instruction waits for">waits</u></u></div>')
+
+
+_LABEL = re.compile(r"\.L_x_\d+")
 
 
 @dataclass(frozen=True)
@@ -107,19 +113,46 @@ class Listing:
 
 
 def panes(listing: Listing) -> Iterator[str]:
-    """The panes that have something to show."""
+    """The panes that have something to show. Each is as wide as most of its rows that are linked, and none is much wider than another."""
+    found = list(_found(listing))
+    for place, (name, title, more, rows, wide) in enumerate(found):
+        if place:
+            yield _split(found[place - 1][1])
+        yield _pane(name, title, more, rows, wide)
+
+
+def _found(listing: Listing) -> Iterator[tuple[str, str, str, Iterator[str], int]]:
+    """Of each pane: its anchor, title, switches, rows, and its width in characters."""
     if listing.files:
         python = all(file.endswith(".py") for file in listing.files)
-        yield _pane("source", "Python" if python else "Source", _picker(listing), _sources(listing))
+        lines = {file: text.split("\n") for file, text in listing.sources.items()}
+        emits = [lines[at.file][at.line - 1] for at in set(listing.authors.values())
+                 if at.file is not None and at.file in lines and at.line <= len(lines[at.file])]
+        yield "source", "Python" if python else "Source", _picker(listing), _sources(listing), _most(emits, 13)
     if listing.ptx is not None:
-        lines = '<label class="loc"><input type="checkbox" id="loc">.loc</label>' if ".loc" in listing.ptx else ""
-        yield _pane("ptx", "PTX", lines, _ptx(listing))
+        directives = _switch("loc", ".loc", "show the directives that name source lines") if ".loc" in listing.ptx else ""
+        yield "ptx", "PTX", directives, _ptx(listing), _most((line for line in listing.ptx.split("\n") if ".loc" not in line), 9)
     if listing.machine:
-        yield _pane("sass", "SASS", "", _machine(listing))
+        labels = _switch("idle", "labels", "show the labels that nothing jumps to") if _idle(listing) else ""
+        yield "sass", "SASS", labels, _machine(listing), _most((line.text for line in listing.machine), 34 if listing.issues else 9)
 
 
-def _pane(name: str, title: str, more: str, rows: Iterator[str]) -> str:
-    return (f'<section class="pane" id="{name}"><div class="bar"><h2>{title}</h2>{more}</div>'
+def _switch(name: str, word: str, tip: str) -> str:
+    return f'<label class="more" title="{tip}"><input type="checkbox" id="{name}">{word}</label>'
+
+
+def _most(lines: Iterable[str], more: int) -> int:
+    """The characters that four of five lines need, and `more` for what stands before them; within limits."""
+    lengths = sorted(map(len, lines))
+    return min(max(lengths[len(lengths) * 4 // 5] if lengths else 0, NARROW), WIDE) + more
+
+
+def _split(title: str) -> str:
+    return f'<div class="split" role="separator" aria-orientation="vertical" aria-label="width of {title}" tabindex="0"></div>'
+
+
+def _pane(name: str, title: str, more: str, rows: Iterator[str], wide: int) -> str:
+    return (f'<section class="pane" id="{name}" style="flex-grow:{wide}"><div class="bar"><h2>{title}</h2>{more}</div>'
             f'<div class="rows" tabindex="0" aria-label="{title}">\n{"".join(rows)}</div></section>')
 
 
@@ -209,22 +242,30 @@ def _machine(listing: Listing) -> Iterator[str]:
             labels.setdefault(line.function, {})[line.text.rstrip(":")] = f"s{number}"
     if listing.issues:
         yield _HEADS
-    function = ""
+    function, idle = "", _idle(listing)
     for number, line in enumerate(listing.machine):
         if line.function != function:
             function = line.function
             yield f"<h3>{escape(function)}</h3>\n"
-        ptx = [at for at in line.ptx_lines if at <= listing.lines]
+        ptx = [at for at in line.ptx_lines if at <= listing.lines and number not in idle]
         stripes = {listing.stripes[at] for at in ptx if at in listing.stripes}
         classes = [f"o{listing.origins[ptx[0]]}"] if ptx and ptx[0] in listing.origins else []
         roles = {name for name, _ in stripes}
         classes += roles if len(roles) == 1 else ()
+        classes += ("idle",) if number in idle else ()
         issue = listing.issues[number] if listing.issues else None
         tip = "; ".join([*sorted({words for _, words in stripes}), *([issue.control.words] if issue else [])])
         text = f"<i>{escape(line.text)}</i>" if line.offset is None else tokens.sass(line.text, labels.get(function, {}))
         place = "" if line.offset is None else f"{line.offset:04x}"
         yield _row(f"s{number}", f"p{ptx[0]}" if ptx else f"s{number}", place, text, ptx=ptx,
                    classes=classes, tip=tip, more=_control(issue) if listing.issues else "")
+
+
+def _idle(listing: Listing) -> set[int]:
+    """The rows of labels that no instruction of their function names."""
+    named = {(line.function, name) for line in listing.machine if line.offset is not None for name in _LABEL.findall(line.text)}
+    return {number for number, line in enumerate(listing.machine)
+            if line.offset is None and _LABEL.fullmatch(line.text.rstrip(":")) and (line.function, line.text.rstrip(":")) not in named}
 
 
 def _control(issue: Issue | None) -> str:

@@ -55,8 +55,9 @@ e.preventDefault();other.focus({preventScroll:true});
 if(r){const to=[...of(r.lines)].find(x=>paneOf(x)===other);if(to){cursor(to);reveal(other,to)}}}});
 
 const box=$('input[type=search]'),only=$('#only'),said=$('output');let hits=[],hit=-1;
+const out=r=>r.matches('.loc')&&!$('#loc').checked||r.matches('.idle')&&!$('#idle').checked;
 function find(){const words=box.value.trim().toLowerCase();for(const r of hits)r.classList.remove('hit');
-hits=words?rows.filter(r=>r.textContent.toLowerCase().includes(words)):[];hit=-1;for(const r of hits)r.classList.add('hit');
+hits=words?rows.filter(r=>!out(r)&&r.textContent.toLowerCase().includes(words)):[];hit=-1;for(const r of hits)r.classList.add('hit');
 document.body.classList.toggle('only',only.checked&&words!=='');
 if(only.checked)for(const d of $$('details.gap'))d.open=!!words&&!!$('.hit',d);
 said.textContent=words?hits.length+(hits.length===1?' line':' lines'):'';ruler()}
@@ -93,6 +94,17 @@ if(h){const pane=paneOf(h);pane.scrollTop+=h.getBoundingClientRect().top-pane.ge
 const strips=panes.map(pane=>{const c=document.createElement('canvas');c.setAttribute('aria-hidden','true');pane.parentNode.append(c);
 const to=e=>{const b=c.getBoundingClientRect();pane.scrollTop=(e.clientY-b.top)/b.height*pane.scrollHeight-pane.clientHeight/2};
 c.addEventListener('mousedown',to);c.addEventListener('mousemove',e=>{if(e.buttons&1)to(e)});return[pane,c,$$('.r',pane)]});
+for(const split of $$('.split')){const sides=[split.previousElementSibling,split.nextElementSibling];
+const first=sides.map(pane=>pane.style.flexGrow);
+const move=by=>{const [a,b]=sides.map(pane=>pane.offsetWidth),all=sides.reduce((sum,pane)=>sum+ +pane.style.flexGrow,0);
+const left=Math.max(120,Math.min(a+b-120,a+by))/(a+b);sides[0].style.flexGrow=all*left;sides[1].style.flexGrow=all*(1-left)};
+let from=null;const drop=()=>{from=null;split.classList.remove('held');document.body.classList.remove('held')};
+split.addEventListener('pointerdown',e=>{from=e.clientX;split.setPointerCapture(e.pointerId);split.classList.add('held');
+document.body.classList.add('held')});
+split.addEventListener('pointermove',e=>{if(from!==null){const by=e.clientX-from;from=e.clientX;move(by)}});
+split.addEventListener('pointerup',drop);split.addEventListener('pointercancel',drop);
+split.addEventListener('dblclick',()=>sides.forEach((pane,i)=>pane.style.flexGrow=first[i]));
+split.addEventListener('keydown',e=>{const by={ArrowLeft:-24,ArrowRight:24}[e.key];if(by){e.preventDefault();move(by)}})}
 let due=false;
 function ruler(){if(!due){due=true;requestAnimationFrame(paint)}}
 function paint(){due=false;const css=getComputedStyle(root),colour=n=>css.getPropertyValue(n).trim();
@@ -106,7 +118,9 @@ all.forEach((r,i)=>{if(r.classList.contains('on')){g.fillStyle=colour('--pin');g
 addEventListener('resize',ruler);
 
 for(const pane of panes){const first=$('.r[data-p][class*=" o"]',pane);
-if(first)pane.scrollTop=Math.max(0,first.getBoundingClientRect().top-pane.getBoundingClientRect().top-60)}
+if(!first)continue;let above=first;for(let n=0;n<3&&above.previousElementSibling?.matches('.r');n++)above=above.previousElementSibling;
+const heads=$('.heads',pane);
+pane.scrollTop=above.getBoundingClientRect().top-pane.getBoundingClientRect().top-(heads?heads.offsetHeight+20:0)}
 if(entry)enter();
 if(/^#p\d+$/.test(location.hash))pin([location.hash.slice(2)],null);
 const opened=/^#t[\d-]+$/.test(location.hash)&&$(location.hash);if(opened)opened.open=true;

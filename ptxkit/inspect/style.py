@@ -29,7 +29,7 @@ padding:.12rem .5rem}
 input[type=search]{width:11rem}label{color:var(--dim);white-space:nowrap}output{color:var(--dim);display:inline-block;min-width:4.2em;
 padding-left:.4em;font-variant-numeric:tabular-nums}
 input[type=checkbox]{vertical-align:-2px;margin:0 .25em 0 .4em}button{cursor:pointer}
-.legend{display:flex;flex-wrap:wrap;gap:.3rem;margin-top:.3rem;font-size:12px}
+.legend{display:flex;flex-wrap:wrap;align-items:center;gap:.3rem;margin-top:.3rem;font-size:12px}.legend button+label{margin-left:auto}
 .legend button{border-radius:1em;padding:0 .6rem;background:none;line-height:1.6}
 .legend button[aria-pressed=true]{background:var(--accent);color:var(--bg)}.legend button[aria-pressed=true] b{color:var(--bg)}
 .stripe{display:inline-block;width:.45em;height:.9em;border-radius:2px;vertical-align:-.1em}
@@ -38,7 +38,10 @@ input[type=checkbox]{vertical-align:-2px;margin:0 .25em 0 .4em}button{cursor:poi
 :focus-visible{outline:2px solid var(--accent);outline-offset:-2px}
 .panes{display:flex;flex:1 1 0;min-height:0}
 .pane{flex:1 1 0;min-width:0;display:flex;flex-direction:column;position:relative;border-right:1px solid var(--line)}
-.pane:last-child{border-right:0}#sass{flex-grow:1.3}
+.pane:last-child{border-right:0}
+.split{flex:none;width:9px;margin:0 -4px;z-index:2;cursor:col-resize;touch-action:none}
+.split:hover,.split.held,.split:focus-visible{background:linear-gradient(to right,transparent 3px,var(--accent) 3px 6px,transparent 6px)}
+.held,.held *{user-select:none}
 .bar{display:flex;align-items:center;gap:.6rem;height:28px;flex:none;padding:0 .5rem;background:var(--panel);
 border-bottom:1px solid var(--line);overflow:hidden;white-space:nowrap}
 h2{font-size:12px;font-weight:700;margin:0;letter-spacing:.02em}.bar select{font-size:12px;padding:0 .2rem;max-width:14rem;min-width:0}
@@ -53,7 +56,7 @@ overflow:hidden;text-overflow:ellipsis;white-space:nowrap;direction:ltr}
 .r[class~=rs]{border-left-color:var(--rs)}.r[class~=rp]{border-left-color:var(--rp)}.r[class~=rm]{border-left-color:var(--rm)}
 .r[class~=ro]{border-left-color:var(--ro)}
 .r[data-p]{cursor:pointer}
-.r>a:first-child{color:var(--dim);text-decoration:none;display:inline-block;min-width:3.6em;text-align:right;margin-right:.8em}
+.r>a:first-child{color:var(--dim);text-decoration:none;display:inline-block;min-width:3em;text-align:right;margin-right:.8em}
 .r b{font-weight:500}.r i,.r u,.r s{font-style:normal;text-decoration:none}.r i{color:var(--dim)}
 b.t{color:var(--t);font-weight:700}b.c{color:var(--c);font-weight:700}b.b{color:var(--b);font-weight:700}b.m{color:var(--m)}
 b.a{color:var(--a0)}b.x{color:var(--x)}
@@ -69,11 +72,15 @@ overflow:hidden;height:1em;vertical-align:-2px;color:transparent;position:relati
 .r.on,.r:target{background:var(--on)}.r.pin{box-shadow:inset 3px 0 var(--pin)}.r.cur{outline:1px solid var(--accent);outline-offset:-1px}
 .r.hit{background:var(--find)}body.only .r:not(.hit){display:none}body.only h3,body.only .gap>summary{display:none}
 body.some .r:not(.lit){opacity:.28}
+body:has(#wrap:checked) .r{white-space:pre-wrap;overflow-wrap:anywhere;height:auto;min-height:18px;width:auto;
+padding-left:calc(var(--g) + 2ch);text-indent:calc(-2ch - var(--g))}body:has(#wrap:checked) .r>*{text-indent:0}
+#source{--g:6.8em}#ptx{--g:3.8em}#sass{--g:3.8em}#sass:has(.heads){--g:calc(3.8em + 24ch)}
 .heads{position:sticky;top:0;z-index:1;white-space:pre;width:max-content;min-width:100%;border-left:4px solid transparent;
 background:var(--panel);color:var(--dim);border-bottom:1px solid var(--line)}.heads *{text-decoration:none;cursor:help}
-.heads .at{display:inline-block;min-width:3.6em;text-align:right;margin-right:.8em}.heads s{margin:0 1ch 0 0;width:6ch;color:inherit;
+.heads .at{display:inline-block;min-width:3em;text-align:right;margin-right:.8em}.heads s{margin:0 1ch 0 0;width:6ch;color:inherit;
 background:none}
-.bar .loc{margin-left:auto;font-size:12px}.r.loc{display:none}body:has(#loc:checked) .r.loc{display:block}
+.bar .more{margin-left:auto;font-size:12px}.r.loc,.r.idle{display:none}body:has(#loc:checked) .r.loc,
+body:has(#idle:checked) .r.idle{display:block}
 .gap summary{cursor:pointer;color:var(--dim);padding-left:4.6em;font:11px/18px system-ui,sans-serif;list-style:none;background:var(--panel)}
 .gap summary::before{content:'⋯ '}.gap[open] summary::before{content:'▾ '}
 canvas{position:absolute;right:0;bottom:0;top:28px;width:11px;height:calc(100% - 28px);cursor:pointer;background:var(--panel)}
@@ -87,7 +94,7 @@ border-top:1px solid var(--line);background:var(--panel);font-size:12px}
 .tables summary span{color:var(--dim);font-weight:400;margin-left:.3em}
 table{border-collapse:collapse;margin:.3rem .7rem .6rem;font-size:13px}
 td,th{padding:.14rem 1.1rem .14rem 0;text-align:left;vertical-align:top;font-variant-numeric:tabular-nums}
-th{font-weight:600;color:var(--dim);border-bottom:1px solid var(--line)}.tables .said{margin:.2rem .7rem .5rem}
+td.n,th.n{text-align:right}th{font-weight:600;color:var(--dim);border-bottom:1px solid var(--line)}.tables .said{margin:.2rem .7rem .5rem}
 .map{display:block;width:calc(100% - 1.4rem);max-width:1200px;margin:.6rem .7rem;overflow:visible}
 .map text{font:11px ui-monospace,monospace;fill:var(--fg);pointer-events:none}
 .map .alloc text{paint-order:stroke;stroke:var(--bg);stroke-width:3px;
@@ -96,7 +103,7 @@ stroke-opacity:.75}.map .sym{font-weight:600}
 .map .tick{stroke:var(--fg);stroke-opacity:.3;stroke-width:.8}.map .lead{fill:none;stroke:var(--dim);stroke-width:.8}
 .map .alloc[data-p]{cursor:pointer}.map .alloc:hover .part,.map .alloc:focus .part,.map .on .part{stroke-width:2.5;stroke:var(--pin)}
 @media (max-width:820px){.panes{flex-direction:column}.pane{border-right:0;border-bottom:1px solid var(--line)}.facts{flex-basis:100%}
-#sass{flex-grow:1}}
+.pane{flex-grow:1!important}.split{display:none}}
 @media print{.first{height:auto}.rows{overflow:visible}canvas{display:none}}
 """
 

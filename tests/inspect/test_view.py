@@ -141,6 +141,26 @@ def test_a_page_holds_together(name: str, folder: Path) -> None:
             assert int(row.anchor[1:]) in ends.ptx, "a link leads to a line of the same origin"
 
 
+@pytest.mark.ptxas
+@pytest.mark.thinned(12)
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_the_legend_names_the_classes_that_there_are(name: str, folder: Path) -> None:
+    text = written(name, folder).read_text(encoding="utf-8")
+    there = {classes.of_ptx(opcode) for opcode in re.findall(r'<div class="r[^>]* id="p.*?<b class="\w">([\w.:]+)</b>', text)}
+    there |= {classes.of_sass(line) for line in machine(name)[0] if not line.startswith(".")}
+    offered = [letter for letter in re.findall(r'data-only="(\w+)"', text) if len(letter) == 1]
+    assert offered == [letter for letter in classes.CLASSES if letter in there]
+
+
+@pytest.mark.ptxas
+def test_numbers_stand_at_the_right(folder: Path) -> None:
+    text = written("gemm", folder).read_text(encoding="utf-8")
+    cells = re.findall(r'<td class="n">(.*?)</td>', text)
+    assert len(cells) > 50
+    assert all(re.fullmatch(r"[-\d,.]*", re.sub("<[^>]*>", "", cell)) for cell in cells)
+    assert {"bytes", "offset", "count"} <= set(re.findall(r'<th class="n">(.*?)</th>', text))
+
+
 @pytest.mark.thinned(9)
 @pytest.mark.ptxas
 @pytest.mark.parametrize("name", ["gemm", "tile_gemm", "triton_matmul"])
@@ -185,8 +205,8 @@ def test_tables_are_folded_and_barriers_name_python_lines(folder: Path) -> None:
     table = text[text.index("<summary>mbarriers"):]
     table = table[:table.index("</details>")]
     source = (Path(__file__).parents[2] / "examples" / "tile_gemm.py").read_text().split("\n")
-    named = {word: int(line) for word, line in re.findall(r"<td>([\w.]+)</td>(?:<td>[^<]*</td>){4}<td><a href=\"#p\d+\" data-l=\"\d+\">"
-                                                          r"tile_gemm\.py:(\d+)</a>", table)}
+    named = {word: int(line) for word, line in re.findall(r"<td>([\w.]+)</td>(?:<td[^>]*>[^<]*</td>){4}"
+                                                          r"<td><a href=\"#p\d+\" data-l=\"\d+\">tile_gemm\.py:(\d+)</a>", table)}
     assert "mbarrier.init" in source[named["init"] - 1]
     assert "mbarrier.arrive" in source[named["arrive"] - 1]
     assert "try_wait" in source[named["try_wait"] - 1]

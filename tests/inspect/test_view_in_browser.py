@@ -33,7 +33,7 @@ def marked(page: Page, name: str = "on") -> dict[str, list[str]]:
 def visible(page: Page, selector: str) -> bool:
     """Whether a row lies within the view of its pane, and the pane's within the screen."""
     return bool(page.evaluate(f"(()=>{{const r=document.querySelector({selector!r}),a=r.getBoundingClientRect(),b=r.closest('.rows')"
-                              ".getBoundingClientRect();return a.height>0&&a.top>=b.top&&a.bottom<=b.bottom&&a.bottom<=innerHeight})()"))
+                              ".getBoundingClientRect();return a.height>0&&a.top>b.top-2&&a.bottom<b.bottom+2&&a.bottom<=innerHeight})()"))
 
 
 def source_row(page: Page, text: str) -> str:
@@ -66,6 +66,53 @@ def test_the_first_screen_has_all_panes(name: str, width: int, height: int, brow
     assert page.requests()[0] == path.as_uri()
     assert all(url.startswith("data:") for url in page.requests()[1:])
     page.close()
+
+
+@pytest.mark.thinned(12)
+@pytest.mark.parametrize("name", ["tile_gemm", "gemm"])
+def test_most_lines_are_seen_whole_and_none_is_cut_in_half(name: str, browser: Browser, folder: Path) -> None:
+    page = browser.open(written(name, folder), 1440, 900)
+    whole = ("(pane=>{const all=[...pane.querySelectorAll('.r[data-p]')].filter(r=>r.offsetParent);"
+             "return all.filter(r=>r.offsetWidth<=pane.clientWidth).length/all.length})(document.querySelector('%s .rows'))")
+    assert all(page.evaluate(whole % pane) > 0.55 for pane in PANES)
+    above = ("(pane=>{const head=pane.querySelector('.heads'),top=pane.getBoundingClientRect().top+(head?head.offsetHeight:0);"
+             "return [...pane.querySelectorAll('.r,h3')].map(r=>r.getBoundingClientRect()).filter(b=>b.top<top-1&&b.bottom>top+1).length})"
+             "(document.querySelector('%s .rows'))")
+    assert [page.evaluate(above % pane) for pane in PANES] == [0, 0, 0]
+    page.click("#wrap")
+    assert page.evaluate("[...document.querySelectorAll('.rows')].filter(p=>p.scrollWidth>p.clientWidth).length") == 0
+    assert page.evaluate("[...document.querySelectorAll('#source .r')].some(r=>r.offsetHeight>30)")
+    page.click("#wrap")
+    assert page.evaluate("document.querySelector('#source .rows').scrollWidth") > page.box("#source .rows")["width"]
+    page.close()
+
+
+def test_panes_are_as_wide_as_they_are_dragged(page: Page) -> None:
+    def widths() -> list[float]:
+        return [page.box(pane)["width"] for pane in PANES]
+
+    first = widths()
+    page.drag(".split", 150)
+    dragged = widths()
+    assert dragged == pytest.approx([first[0] + 150, first[1] - 150, first[2]], abs=2)
+    page.drag(".split", -2000)
+    assert widths()[0] == pytest.approx(120, abs=2), "no pane vanishes"
+    page.evaluate("document.querySelector('.split').dispatchEvent(new Event('dblclick'))")
+    assert widths() == pytest.approx(first, abs=1)
+    page.evaluate("document.querySelectorAll('.split')[1].focus()")
+    page.press("ArrowRight")
+    assert widths() == pytest.approx([first[0], first[1] + 24, first[2] - 24], abs=2)
+
+
+def test_labels_that_nothing_jumps_to_are_out_of_sight(page: Page) -> None:
+    labels = page.evaluate("[...document.querySelectorAll('#sass .r')].filter(r=>/^\\.L_x_\\d+:$/.test(r.lastChild.textContent))"
+                           ".map(r=>[r.lastChild.textContent.slice(0,-1),r.offsetParent!==null])")
+    named = set(page.evaluate("[...document.querySelectorAll('#sass a.j')].map(a=>a.textContent)"))
+    assert named
+    assert {shown for _, shown in labels} == {True, False}
+    assert {label for label, shown in labels if shown} == named
+    page.click("#idle")
+    assert page.evaluate("[...document.querySelectorAll('#sass .r')].every(r=>r.offsetParent)")
 
 
 def test_hovering_marks_what_a_line_became(page: Page, folder: Path) -> None:
@@ -117,7 +164,7 @@ def test_keys_move_and_link(page: Page) -> None:
     assert "WARPGROUP.ARRIVE" in page.evaluate("document.querySelector('#sass .r.cur').textContent")
     reached = set()
     page.evaluate("document.activeElement.blur(),getSelection().removeAllRanges()")
-    for _ in range(40):
+    for _ in range(60):
         page.press("Tab")
         reached.add(page.evaluate("(e=>e.closest('.pane')?.id||e.id||e.dataset.only||e.type||e.tagName)(document.activeElement)"))
     assert {"search", "theme", "t", "source", "ptx", "sass", "A", "SUMMARY"} <= reached
@@ -137,7 +184,7 @@ def test_search_marks_filters_and_steps(page: Page) -> None:
     assert page.evaluate("[...document.querySelectorAll('.r')].filter(r=>r.offsetParent).length") == 4
     page.click("input[type=search]")
     page.press("Escape")
-    assert page.evaluate("document.querySelectorAll('#sass .r:not(.hit)').length") == page.evaluate(
+    assert page.evaluate("document.querySelectorAll('#sass .r:not(.hit,.idle)').length") == page.evaluate(
         "[...document.querySelectorAll('#sass .r')].filter(r=>r.offsetParent).length")
 
 
