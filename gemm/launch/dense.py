@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, replace
 from typing import Any, get_args
 
@@ -13,7 +14,7 @@ from ptxkit.dsl.kernel import Kernel
 from ptxkit.errors import LaunchError
 from ptxkit.newest import Newest
 from ptxkit.runtime import driver, images
-from ptxkit.runtime.arrays import ArrayView, marks, marks_of_three
+from ptxkit.runtime.arrays import ArrayView, are_tensors, marks, marks_of_three
 from ptxkit.runtime.compiled import Compiled
 from ptxkit.runtime.launch import current_stream, empty_like_owner, raw_stream, refuse_gradients, same_device, view
 from ptxkit.runtime.launcher import EncodedTensorMap, Launcher, encode_tiled
@@ -43,6 +44,7 @@ from .workspace import Workspaces
 
 _plans: Newest[tuple[Any, ...], Plan] = Newest()
 _launches: Newest[tuple[Any, ...], Launch | Zeros | Several | None] = Newest()
+_results: Newest[tuple[Any, ...], Callable[..., Any]] = Newest()
 _workspaces = Workspaces(32 << 20)
 
 
@@ -329,6 +331,8 @@ def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_
     if getattr(a, "requires_grad", False) or getattr(b, "requires_grad", False) or getattr(out, "requires_grad", False) \
             or (rest is not _NOTHING and any(getattr(array, "requires_grad", False) for array in rest)):
         refuse_gradients(("a", a), ("b", b), ("out", out), *zip(Arrays._fields[3:], rest, strict=True))
+    if out is None and are_tensors(a, b):
+        out, out_dtype = _new(a, b, out_dtype), None
     key = None
     if out is not None and out_dtype is None:
         key = marks_of_three(a, b, out)
@@ -365,6 +369,17 @@ def again(a: Any, b: Any, out: Any) -> None:
         _run(a, b, out, _NOTHING, PLAIN, None, None, None)
     else:
         launch.run(current_stream(launch.like))
+
+
+def _new(a: Any, b: Any, out_dtype: Any) -> Any:
+    """A new result of torch tensors. Its shape and type are those of the views, which are asked once a shape."""
+    kind = a.shape, b.shape, a.dtype, out_dtype
+    found = _results.get(kind)
+    if found is None:
+        made = _empty(view(a, "a"), view(b, "b"), out_dtype)
+        _results[kind] = functools.partial(sys.modules["torch"].empty_strided, tuple(made.shape), made.stride(), dtype=made.dtype)
+        return made
+    return found(device=a.device)
 
 
 def _out(a: ArrayView, b: ArrayView, out: Any, out_dtype: Any) -> Any:

@@ -163,6 +163,11 @@ def marks_of_three(a: Any, b: Any, out: Any) -> tuple[Any, ...] | None:
     return None
 
 
+def are_tensors(a: Any, b: Any) -> bool:
+    """Whether both are plain tensors of torch, which has been seen."""
+    return type(a) in _TENSORS and type(b) in _TENSORS
+
+
 _TENSORS: set[type] = set()
 """torch.Tensor and torch.nn.Parameter, once a tensor has been seen: of other subclasses a view decides."""
 

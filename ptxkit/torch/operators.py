@@ -14,7 +14,7 @@ from ptxkit.errors import LaunchError
 from . import attention, attention_decode, combine, cpu, fake, gate, gradients, products, quantized, route
 from . import weight_gradient as along_k
 from .framework import torch
-from .record import autocast, recorder, refuse_tangents
+from .record import autocast, below_autograd, recorder, refuse_tangents
 
 _DENSE = "Tensor? residual=None, Tensor? c=None, float alpha=1.0, float beta=0.0, str? activation=None, ScalarType? out_dtype=None, " \
          "bool batch_invariant=False"
@@ -174,13 +174,11 @@ def _refuse(kind: str) -> Callable[..., Any]:
 
 def differentiable(overload: Any, operator: Operator) -> Callable[..., Any]:
     """What runs where gradients may be recorded: torch.library.register_autograd in fewer steps, for it is a fifth of a call."""
-    enabled, wanted, below = torch.is_grad_enabled, torch._C._any_requires_grad, torch._C._AutoDispatchBelowAutograd
-    tangents = torch.autograd.forward_ad
-    after, redispatch = torch._C._after_autograd_keyset, overload._handle.redispatch_boxed
+    enabled, wanted, tangents = torch.is_grad_enabled, torch._C._any_requires_grad, torch.autograd.forward_ad
+    run = below_autograd(overload, operator.gpu, operator.cpu)
 
     def forward(ctx: Any, keys: Any, *given: Any) -> Any:
-        with below():
-            result = redispatch(keys & after, *given)
+        result = run(keys, *given)
         # Arguments that are their defaults are left out; the first one is `keys`.
         ctx.wanted = (*ctx.needs_input_grad[1:], *[False] * (count - len(given)))
         operator.save(ctx, *given)
@@ -196,10 +194,7 @@ def differentiable(overload: Any, operator: Operator) -> Callable[..., Any]:
     def call(keys: Any, *given: Any) -> Any:
         if tangents._current_level >= 0:
             refuse_tangents(operator.name, given)
-        if enabled() and wanted(*given):
-            return record(keys, *given)
-        with below():
-            return redispatch(keys & after, *given)
+        return record(keys, *given) if enabled() and wanted(*given) else run(keys, *given)
 
     return call
 

@@ -12,7 +12,7 @@ from ptxkit.gemm.launch.route import sort_choices as launch_sort
 
 from . import cpu
 from .framework import torch
-from .record import recorder, refuse_tangents
+from .record import below_autograd, recorder, refuse_tangents
 from .views import views
 
 _ops: Any = torch.ops.ptxkit
@@ -69,12 +69,10 @@ def _choose_fake(logits: Any, top: int, over_all: bool = False) -> tuple[Any, An
 
 def _recorded(overload: Any) -> Any:
     """`choose_experts` where gradients may be recorded."""
-    enabled, wanted, below = torch.is_grad_enabled, torch._C._any_requires_grad, torch._C._AutoDispatchBelowAutograd
-    after, redispatch = torch._C._after_autograd_keyset, overload._handle.redispatch_boxed
+    enabled, wanted, run = torch.is_grad_enabled, torch._C._any_requires_grad, below_autograd(overload, _choose, _choose_on_cpu)
 
     def forward(ctx: Any, keys: Any, logits: Any, top: int, over_all: bool = False) -> Any:
-        with below():
-            weights, experts = redispatch(keys & after, logits, top, over_all)
+        weights, experts = run(keys, logits, top, over_all)
         ctx.over_all = over_all
         ctx.save_for_backward(logits, experts)
         ctx.mark_non_differentiable(experts)
@@ -91,8 +89,7 @@ def _recorded(overload: Any) -> Any:
             refuse_tangents("choose_experts", given)
         if enabled() and wanted(*given):
             return record(keys, *given, *(False,) * (3 - len(given)))
-        with below():
-            return redispatch(keys & after, *given)
+        return run(keys, *given)
 
     return call
 

@@ -15,7 +15,7 @@ from tests.torch import wanted
 
 torch = wanted(__name__)
 
-import ptxkit.torch  # noqa: E402, F401
+import ptxkit.torch  # noqa: E402
 from ptxkit.torch import operators, products  # noqa: E402
 
 pytestmark = pytest.mark.ptxas
@@ -32,6 +32,13 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     arrays.view(torch.empty(1))
     with stub.installed() as made:
         yield made
+
+
+@pytest.fixture
+def device_is_open() -> Iterator[None]:
+    """Tensors of the CPU are multiplied on the CPU device."""
+    with ptxkit.torch.cpu_device():
+        yield
 
 
 def randn(*shape: int, dtype: Any = torch.bfloat16) -> Any:
@@ -51,6 +58,56 @@ def test_a_warm_operator_enters_no_more_functions_than_a_warm_call(card: Any) ->
         assert sum(ours.values()) - sum(plain.values()) <= 2 * len(rest)        # a plain product enters `again` instead of `gemm`
         assert not ours.keys() & {"view", "_prepare", "check_out", *(() if rest else ("gemm", "_run"))}
         assert card.calls == {}
+
+
+def test_a_warm_product_into_new_memory_asks_its_tensors_alone(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`gemm.gemm(a, b)` has its result's shape and type from the first call, and the launch from the addresses."""
+    from ptxkit import gemm
+    from ptxkit.gemm.launch import dense
+
+    a, b, outs = randn(128, 64), randn(128, 64).T, [randn(128, 128), torch.empty(128, 128)]
+    monkeypatch.setattr(dense, "empty_like_owner", lambda like, shape, dtype: torch.empty(shape, dtype=outs[dtype == "f32"].dtype))
+    for out, dtype in zip(outs, (None, torch.float32), strict=True):
+        made = gemm.gemm(a, b, out_dtype=dtype)
+        assert (made.shape, made.stride(), made.dtype) == (out.shape, out.stride(), out.dtype)
+        again = gemm.gemm(a, b, out_dtype=dtype)
+        assert (again.shape, again.stride(), again.dtype) == (out.shape, out.stride(), out.dtype)
+        gemm.gemm(a, b, out)
+        monkeypatch.setitem(dense._results, (a.shape, b.shape, a.dtype, dtype), lambda device, out=out: out)
+        seen = entered(lambda dtype=dtype: gemm.gemm(a, b, out_dtype=dtype))
+        assert not seen.keys() & {"view", "_prepare", "_empty", "result_shape"}
+        assert gemm.gemm(a, b, out_dtype=dtype) is out
+    with pytest.raises(LaunchError, match=r"a is \[M, K\] and b \[K, N\]"):
+        gemm.gemm(a, a)
+
+
+def test_an_operator_is_dispatched_once_unless_a_mode_looks_on(device_is_open: Any) -> None:
+    """With and without gradients. A mode, a fake tensor and a view that is negated go through the dispatcher to what they need."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    saw = []
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            saw.append(func)
+            return func(*args, **(kwargs or {}))
+
+    a, b = randn(16, 32), randn(24, 32).T
+    wanted = ops.gemm(a, b)
+    for leaf in (a, a.clone().requires_grad_()):
+        seen = entered(lambda leaf=leaf: ops.gemm.default(leaf, b))
+        assert seen["run"] >= 1
+        assert seen["dispatched"] == 0
+        with Mode():
+            found = ops.gemm.default(leaf, b)
+        assert torch.equal(found, wanted)
+        assert ops.gemm.default in saw
+        saw.clear()
+    with FakeTensorMode() as mode:
+        fake = ops.gemm.default(mode.from_tensor(a), mode.from_tensor(b))
+    assert (type(fake).__name__, fake.shape) == ("FakeTensor", wanted.shape)
+    assert torch.equal(ops.gemm.default(torch._neg_view(-a), b), wanted)
 
 
 def test_a_repeated_call_is_the_launch_that_gemm_would_make(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
