@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 from ptxkit.smem import SHARED_LIMIT
@@ -34,6 +35,7 @@ from .parts import (
 )
 
 STAGE_BYTES = 128           # bytes of K in the narrowest stage
+SPAN = 64                   # 16-bit elements of a copied line of an operand that is not contiguous along K
 BARRIER_BYTES = 16          # the full and the empty mbarrier of a stage
 SPARE_REGISTERS = {1: 40, 2: 40, 3: 32}     # registers of an mma thread besides its accumulators, by the number of mma warpgroups
 MAX_FRAGMENT_OF_512 = 96    # accumulators of one wgmma with 512 threads: ptxas limits it to the 128 registers at entry, despite setmaxnreg
@@ -141,6 +143,11 @@ def when_scales_are_read(tile: Tile, schedule: Schedule, accumulator: type[Scala
     return "before" if needs <= mma_registers(schedule, copying) - SPARE_REGISTERS[warpgroups_of(schedule)] else "after"
 
 
+def spanned(tile: Tile, b_major: str) -> Tile:
+    """What a stage holds of a tile's operands: of a B that is contiguous along N whole spans of 64 columns, as copies bring it."""
+    return tile if b_major == "k" else replace(tile, BN=-(-tile.BN // SPAN) * SPAN)
+
+
 def stage_bytes(tile: Tile, a: type[Scalar], b: type[Scalar]) -> int:
     """The bytes of one stage of A and B."""
     return (tile.BM * a.bits + tile.BN * b.bits) // 8 * tile.BK
@@ -187,7 +194,7 @@ def default_warpgroups(BM: int) -> Literal[1, 2, 3]:
     return 2 if BM == 4 * ROWS else 1 if BM == ROWS else 3 if BM >= 3 * ROWS else 2
 
 
-__all__ = ["BARRIER_BYTES", "STAGE_BYTES", "accumulator_registers", "buffers_problem", "copied_lines", "copying_arrivals", "deepest_ring",
-           "default_warpgroups", "m64_blocks",
-           "mma_registers", "promoted", "promoted_by_halves", "raw_bytes", "register_problem", "ring_bytes", "stage_bytes", "staging_bytes",
-           "store_boxes", "sums_of", "threads", "warpgroups_of", "when_scales_are_read"]
+__all__ = ["BARRIER_BYTES", "SPAN", "STAGE_BYTES", "accumulator_registers", "buffers_problem", "copied_lines", "copying_arrivals",
+           "deepest_ring", "default_warpgroups", "m64_blocks", "mma_registers", "promoted", "promoted_by_halves", "raw_bytes",
+           "register_problem", "ring_bytes", "spanned", "stage_bytes", "staging_bytes", "store_boxes", "sums_of", "threads",
+           "warpgroups_of", "when_scales_are_read"]

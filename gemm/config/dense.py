@@ -185,7 +185,12 @@ class DenseConfig(TiledConfig):
     @property
     def stage_bytes(self) -> int:
         """The bytes of one stage of A and B."""
-        return budget.stage_bytes(self.tile, self.operands.a, self.operands.b)
+        return budget.stage_bytes(self.spanned, self.operands.a, self.operands.b)
+
+    @property
+    def spanned(self) -> Tile:
+        """What a stage holds of a tile's operands."""
+        return budget.spanned(self.tile, self.multiplied.b_major)
 
     @property
     def fixed_bytes(self) -> int:
@@ -203,12 +208,12 @@ class DenseConfig(TiledConfig):
         return self._bytes(self.stages)
 
     def _bytes(self, stages: int) -> int:
-        return budget.ring_bytes(stages, self.tile, self.sums, self.operands.a, self.operands.b) + self.fixed_bytes
+        return budget.ring_bytes(stages, self.spanned, self.sums, self.operands.a, self.operands.b) + self.fixed_bytes
 
     @property
     def stages_that_fit(self) -> int:
         """The deepest ring that shared memory holds next to the rest."""
-        return budget.deepest_ring(self.tile, self.operands.a, self.operands.b, self.fixed_bytes, self._bytes)
+        return budget.deepest_ring(self.spanned, self.operands.a, self.operands.b, self.fixed_bytes, self._bytes)
 
     @property
     def readers(self) -> int:
@@ -297,9 +302,8 @@ class DenseConfig(TiledConfig):
     def _tile_problem(self) -> str | None:
         """The reason if the tile does not fit the operands, the schedule or the loads."""
         operands, tile, loads, sums = self.multiplied, self.tile, self.loads, self.sums
-        for name, major, extent in (("BM", operands.a_major, tile.BM), ("BN", operands.b_major, tile.BN)):
-            if major == "mn" and extent % 64:
-                return f"{name} is a multiple of 64 for an operand that is contiguous along {name[1]}, not {extent}"
+        if self.by_threads and operands.b_major == "mn" and tile.BN % budget.SPAN:
+            return f"BN is a multiple of {budget.SPAN} for an operand that threads copy and that is contiguous along N, not {tile.BN}"
         if tile.BK * operands.a.bits // 8 % budget.STAGE_BYTES:
             return f"BK is a multiple of {budget.STAGE_BYTES * 8 // operands.a.bits} for {operands.a.__name__}, not {tile.BK}"
         if loads.a_rows and (tile.BM != ROWS or operands.a_major != "k" or self.warpgroups != 1 or self.multicast.n > 1):

@@ -178,6 +178,7 @@ class Columns:
     resident: Values                            # CTAs at work at a time
     swapped: Values                             # whether A and B are
     factor: Values
+    held: Values                                # columns of B in a stage
     ctas: Values = 1.0                          # of an SM at a time
 
     @classmethod
@@ -207,7 +208,7 @@ class Columns:
             rows.append((tile.BM, tile.BN, warpgroups, tile.BM // ROWS // (1 if pingpong else warpgroups), pingpong, cluster.m, cluster.n,
                          split.splits if split else 1, split is not None and split.reduce == "cluster", isinstance(scheduler, StreamK),
                          stages, staged, swizzle.raster == "along_n", swizzle.size, a_rows, resident[one.cluster],
-                         one.swap_ab, factor(costs.factors, structure(one))))
+                         one.swap_ab, factor(costs.factors, structure(one)), one.spanned.BN if isinstance(one, DenseConfig) else tile.BN))
         return cls(*np.array(rows, dtype=np.float64).T)
 
     def sharing_sms(self, smem_bytes: Any) -> Columns:
@@ -257,10 +258,10 @@ def estimate(costs: Costs, asked: Sizes, seen: Columns) -> Parts:
 
     # One stage: what is copied, and what it waits for.
     a_rows = np.where(seen.a_rows > 0, seen.a_rows, np.minimum(seen.BM, np.ceil(asked.m / 8) * 8))
-    b_rows = np.minimum(seen.BN, np.ceil(asked.n / 8) * 8)
+    b_rows = np.minimum(seen.held, np.ceil(asked.n / 8) * 8)
     batched = asked.batches > 1                 # products have few tiles, of which many are partly beyond their ends
     a_there = np.where(batched, np.minimum(a_rows, asked.m / rows), a_rows)
-    b_there = np.where(batched, np.minimum(b_rows, asked.n / columns), b_rows)
+    b_there = np.where(batched, np.minimum(b_rows, asked.n / columns * seen.held / seen.BN), b_rows)
     touched = LINE * (a_there * _lines(asked.a_pitch, c.straddle) / seen.cluster_n
                       + b_there * _lines(asked.b_pitch, c.straddle) / seen.cluster_m)
     beyond = (1.0 + c.out_of_bounds_m * (1 - asked.m / (rows * seen.BM)) * rows

@@ -39,6 +39,8 @@ SHALLOW = 5
 the faster one in all (least 1.006, in the geometric mean 1.34)."""
 CORRECTED_ROWS = 9
 """Rows from which few rows were measured: `sample` has 16 at least, whose kernels are those of 9 to 16."""
+MOST_HELD = 4 / 3
+"""Columns of B in a stage, over those of a tile: of an operand that is not contiguous along K whole spans are copied."""
 MOST_ROWS = 256
 """Rows of the tallest tile."""
 
@@ -159,7 +161,7 @@ def _possible(problem: Problem, seen: Columns) -> Any:
     there = (seen.resident >= together) & ~few & ~(cut & problem.invariant)
     if problem.batches is None and not few_rows(problem):
         there &= ~_of_batches(seen)
-    streams = (seen.stream == 0) | (depth > SHALLOW)
+    streams = ((seen.stream == 0) | (depth > SHALLOW)) & (seen.held <= MOST_HELD * seen.BN)
     return np.where(seen.splits > 1, split, True) & (many | ~long_store) & streams & there
 
 

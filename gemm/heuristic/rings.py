@@ -35,8 +35,11 @@ def fitting(found: Sequence[Structure], seen: Columns, operands: Operands) -> tu
     stages = np.where(buffers > 0, SHORTER, np.where(given > 0, given, fit))
     stored = staged | ((buffers == 0) & ((seen.swapped == 0) | (split & (buffer > 0))))
     there = (stage > 0) & (stages >= 2) & (stages <= fit) & stored & _shared_out(seen, operands)
+    spans = np.where(seen.swapped > 0, operands.a_major == "mn", operands.b_major == "mn")
+    held = np.where(spans, -(-BN // budget.SPAN) * budget.SPAN, BN)
     columns = {name: getattr(seen, name)[there] for name in seen.__slots__ if name != "ctas"}
-    rings = Columns(**{**columns, "stages": stages[there].astype(float), "staged": staged[there].astype(float)})
+    found_out = {"stages": stages, "staged": staged, "held": held}
+    rings = Columns(**{**columns, **{name: values[there].astype(float) for name, values in found_out.items()}})
     return there, rings.sharing_sms((fixed + stages * stage)[there])
 
 
@@ -61,10 +64,10 @@ def _of_tile(one: Structure, operands: Operands) -> tuple[int, int, int]:
     tile = Tile(one.tile.BM, one.tile.BN, budget.STAGE_BYTES * 8 // operands.a.bits)
     how = one.schedule if isinstance(one.schedule, Pingpong) else replace(one.schedule, warpgroups=budget.default_warpgroups(tile.BM))
     operands = operands.swapped if one.swap_ab else operands
-    if (operands.b_major == "mn" and tile.BN % 64) or budget.register_problem(tile, how, operands.accumulator) is not None:
+    if budget.register_problem(tile, how, operands.accumulator) is not None:
         return 0, 0, 0
     spans = (one.swap_ab or tile.BN * operands.out.bits % 256 == 0) and operands.out.bits > 8
-    return (budget.stage_bytes(tile, operands.a, operands.b) + budget.BARRIER_BYTES,
+    return (budget.stage_bytes(budget.spanned(tile, operands.b_major), operands.a, operands.b) + budget.BARRIER_BYTES,
             budget.staging_bytes(1, tile.BN, operands.out, how, one.swap_ab) if spans else 0,
             PINGPONG_BYTES if isinstance(how, Pingpong) else 0)
 

@@ -12,7 +12,7 @@ from ptxkit.types import u32
 
 from ..collective.cluster import Cluster
 from ..collective.tiled import TiledCopy
-from ..config import parts
+from ..config import budget, parts
 from ..config.dense import Operands
 from ..scheduler.dense import TileScheduler
 from ..scheduler.work import Extents, TileDivmod
@@ -36,13 +36,13 @@ class Shape:
         return Extents(self.m_tiles, self.n_tiles, self.k_tiles, divmod, self.batches if batched else None)
 
 
-def prefetch_first_tile(tiles: TileScheduler, b: TensorMap, b_tile: Tile[Any], cluster: Cluster, thread: Reg[u32],
+def prefetch_first_tile(tiles: TileScheduler, b: TensorMap, b_tile: Tile[Any], BN: int, cluster: Cluster, thread: Reg[u32],
                         stages: int) -> Sequence[Reg[u32]] | None:
     """In one thread: bring the first stages of B for this CTA's first tile into the L2. Returns what the scheduler takes as `first`, so
     that it does not compute the tile again."""
     if not stages:
         return None
-    BN, BK = b_tile.layout.rows, b_tile.layout.columns
+    BK = b_tile.layout.columns
     first, begins_at = tiles.begins_at()
     with if_(thread == PREFETCHING_THREAD):
         copy = TiledCopy(b, b_tile, cluster.of_b())
@@ -53,8 +53,9 @@ def prefetch_first_tile(tiles: TileScheduler, b: TensorMap, b_tile: Tile[Any], c
 
 def stage_tiles(operands: Operands, tile: parts.Tile, stages: int) -> tuple[Tile[Any], Tile[Any]]:
     """Shared memory of the ring: the tiles of A and of B, `stages` of each."""
-    return (smem.tile(operands.a, (stages, tile.BM, tile.BK), major=operands.a_major, name="A"),
-            smem.tile(operands.b, (stages, tile.BN, tile.BK), major=operands.b_major, name="B"))
+    held = budget.spanned(tile, operands.b_major)
+    return (smem.tile(operands.a, (stages, held.BM, held.BK), major=operands.a_major, name="A"),
+            smem.tile(operands.b, (stages, held.BN, held.BK), major=operands.b_major, name="B"))
 
 
 __all__ = ["Shape", "prefetch_first_tile", "stage_tiles"]

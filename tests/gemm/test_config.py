@@ -125,7 +125,7 @@ REFUSED: tuple[tuple[Callable[[], Any], str], ...] = (
     (lambda: Tile(128, 260), "BN is a multiple of 8 up to 256, not 260: take 256"), (lambda: Tile(128, 100), "take 96"),
     (lambda: Tile(96), "BM is 64, 128, 192 or 256"), (lambda: DenseConfig(tile=Tile(BK=40)), "BK is a multiple of 64"),
     (lambda: DenseConfig(tile=Tile(BK=512)), "take a smaller tile"),
-    (lambda: DenseConfig(Operands(b_major="mn"), Tile(128, 72)), "BN is a multiple of 64"),
+    (lambda: DenseConfig(Operands(b_major="mn"), Tile(128, 72), loads=CopiedLoads()), "BN is a multiple of 64 for an operand that threads"),
     (lambda: DenseConfig(stages=5), "4 fit"), (lambda: DenseConfig(stages=1), "2 to 16 stages"),
     (lambda: ClusterShape(3, 1), "m is 1, 2 or 4"), (lambda: ClusterShape(4, 4), "at most 8 CTAs, not 4 x 4"),  # type: ignore[arg-type]
     (lambda: DenseConfig(tile=Tile(128, 72), scheduler=Static(cluster=ClusterShape(2, 1))),
@@ -166,8 +166,7 @@ REFUSED: tuple[tuple[Callable[[], Any], str], ...] = (
     (lambda: DenseConfig(swap_ab=True, fusion=Fusion(residual=f16)), "no C and no residual is added; take swap_ab=False"),
     (lambda: DenseConfig(swap_ab=True, tile=Tile(64, 64), loads=Loads(a_rows=8)), "by tensor copies, without a_rows"),
     (lambda: DenseConfig(swap_ab=True, loads=CopiedLoads()), "are loaded by tensor copies"),
-    (lambda: DenseConfig(swap_ab=True, loads=Loads(b_evict_first=True)), "without a_rows, b_evict_first"),
-    (lambda: DenseConfig(Operands(a_major="mn"), Tile(128, 72), swap_ab=True), "BN is a multiple of 64"))
+    (lambda: DenseConfig(swap_ab=True, loads=Loads(b_evict_first=True)), "without a_rows, b_evict_first"))
 
 
 @pytest.mark.pure
