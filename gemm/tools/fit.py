@@ -29,7 +29,7 @@ from ..heuristic.corrections import of_card as trees_of_card
 from ..heuristic.corrections import write as write_trees
 from ..heuristic.costs import Costs, estimate, fit_path, of_card, write
 from . import further
-from .grow import FAR, ROUNDS, Growth, grown, weights
+from .grow import FAR, ROUNDS, Growth, first, grown, weights
 from .measured import DataError, Pairs, modelled, pairs, record, regrets, told
 
 SHARED = 0.7                    # of an error that all configurations of a product have in common does not count
@@ -112,6 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=count, default=ROUNDS, metavar="N", help=f"trees (default {ROUNDS}); 0: none, old ones go")
     parser.add_argument("--further", action="store_true", help="keep constants and trees; learn further trees, and factors of a split K, "
                         "from products that they have not seen")
+    parser.add_argument("--keep", type=count, metavar="N", help="with --further: only the first N trees stay (default: all)")
     parser.add_argument("--output", type=output_path, metavar="FILE", help="where to keep them (default: with the shipped ones)")
     parser.set_defaults(run=command)
 
@@ -128,7 +129,8 @@ def command(options: argparse.Namespace) -> int:
     path = options.output or fit_path(card.name)
     about = {"device": card.name, "pairs": len(everything), "products": len(names), "seeds": [one["seed"] for one in records]}
     if options.further:
-        return _further(costs, everything, card, path, about)
+        trees = trees_of_card(card)
+        return _further(costs, first(trees, len(trees) if options.keep is None else options.keep), everything, card, path, about)
     if options.turns:
         many = everything.where(~everything.few)
         held = many.product % 2 == 1
@@ -147,9 +149,9 @@ def command(options: argparse.Namespace) -> int:
     return 0
 
 
-def _further(costs: Costs, everything: Pairs, card: Card, path: Path, about: Mapping[str, Any]) -> int:
+def _further(costs: Costs, trees: Trees, everything: Pairs, card: Card, path: Path, about: Mapping[str, Any]) -> int:
     """Teaches what is there; keeps it, taught by all pairs, if what some taught has less regret of the others."""
-    trees, held = trees_of_card(card), further.parts(everything, further.HELD, 0) == 0
+    held = further.parts(everything, further.HELD, 0) == 0
     some, test = everything.where(~held), everything.where(held)
     how = further.chosen(costs, trees, some, card)
     before = further.logarithm(costs, trees, test)

@@ -23,7 +23,7 @@ from ptxkit.gemm.heuristic.space import Rows
 from ptxkit.gemm.heuristic.tuned import knobs
 from ptxkit.gemm.launch.dense import check_config
 from ptxkit.gemm.launch.grid import Grid
-from ptxkit.gemm.tools import fit, measured
+from ptxkit.gemm.tools import fit, further, grow, measured
 from ptxkit.gemm.tools.bench.shapes import drawn
 from ptxkit.gemm.tools.grow import Growth
 from ptxkit.gemm.tools.problems import asked, described
@@ -156,6 +156,50 @@ def test_trees_learn_what_the_model_does_not_know():
     known = fit.unseen(true, some, H200, Growth(60))
     assert np.log(measured.regrets(true, some, known)).mean() < 0.6 * np.log(measured.regrets(true, some)).mean()
     assert np.all(measured.regrets(true, some, np.zeros(len(some))) == measured.regrets(true, some))
+
+
+def test_joined_trees_say_what_both_say():
+    source = np.random.default_rng(5)
+
+    def made(count, levels):
+        places = source.integers(0, len(corrections.NAMES), (count, levels))
+        return corrections.Trees(places, source.uniform(0, 9, places.shape), source.normal(size=(count, 1 << levels)))
+
+    rows = source.uniform(0, 9, (50, len(corrections.NAMES)))
+    for one, other in ((made(5, 3), made(4, 6)), (made(5, 6), made(4, 3)), (corrections.NONE, made(3, 8))):
+        both = grow.joined(one, other)
+        assert len(both) == len(one) + len(other)
+        assert both.logarithm(rows) == pytest.approx(one.logarithm(rows) + other.logarithm(rows))
+        assert grow.first(both, len(both), len(one)).logarithm(rows) == pytest.approx(other.logarithm(rows))
+
+
+def test_a_choice_is_taught_further_where_that_helps(tmp_path, monkeypatch, capsys):
+    """What its constants and trees know stays; no part of the products is both learned from and judged by."""
+    kept = record(costs.of_card(H200), 4, count=24)
+    for row in kept["parts"][0]["rows"]:
+        for pair in row["us"]:
+            pair[1] *= 1.3 if kept["parts"][0]["configs"][pair[0]].get("tile", {}).get("BM", 128) == 128 else 1.0
+    data, path = tmp_path / "data.json.gz", tmp_path / "card.json"
+    data.write_bytes(gzip.compress(json.dumps(kept).encode()))
+    for name, value in (("LEVELS", (2,)), ("RATES", (0.3,)), ("COUNTS", (0, 10))):
+        monkeypatch.setattr(further, name, value)
+    known = dataclasses.replace(ask("m", 0.0, (0.0, 0.25)), few=False)
+    monkeypatch.setattr(fit, "trees_of_card", lambda card: known)
+    assert main(["fit", str(data), "--card", "h200", "--further", "--output", str(path)]) == 0
+    told = capsys.readouterr().out
+    assert "held out, as it was" in told
+    assert "held out, 10 trees of 2 questions" in told
+    learned = corrections.read(tmp_path / "card.trees.json")
+    assert len(learned) == 11
+    assert costs.read(path).constants() == pytest.approx(costs.of_card(H200).constants(), rel=1e-3)
+    monkeypatch.setattr(further, "COUNTS", (0,))                        # no trees, and no split that could be learned of
+    monkeypatch.setattr(further, "SPLIT", "no such structure")
+    path.unlink()
+    assert main(["fit", str(data), "--card", "h200", "--further", "--output", str(path)]) == 1
+    assert not path.exists()
+    some, _ = measured.pairs([kept], H200)
+    part = further.parts(some, 4, 0)
+    assert all(len(set(part[some.product == product])) == 1 for product in range(int(some.product.max()) + 1))
 
 
 OPERANDS = [Operands(TYPES[a], TYPES[a], TYPES[out], TYPES[accumulator], *majors, batched)
