@@ -129,8 +129,8 @@ def command(options: argparse.Namespace) -> int:
     path = options.output or fit_path(card.name)
     about = {"device": card.name, "pairs": len(everything), "products": len(names), "seeds": [one["seed"] for one in records]}
     if options.further:
-        trees = trees_of_card(card)
-        return _further(costs, first(trees, len(trees) if options.keep is None else options.keep), everything, card, path, about)
+        known = trees_of_card(card)
+        return _further(costs, first(known, len(known) if options.keep is None else options.keep), everything, card, path, about)
     if options.turns:
         many = everything.where(~everything.few)
         held = many.product % 2 == 1
