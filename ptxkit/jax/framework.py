@@ -6,6 +6,7 @@ from typing import Any
 
 try:
     import jax as _jax  # pyright: ignore[reportMissingImports]
+    import jax.export  # pyright: ignore[reportMissingImports]
     import jax.extend.core as _core  # pyright: ignore[reportMissingImports]
     import jax.ffi as _ffi  # pyright: ignore[reportMissingImports]
     from jax.interpreters import batching as _batching  # pyright: ignore[reportMissingImports]

@@ -61,13 +61,13 @@ def _dense(how: Dense, operands: Operands) -> Any:
     return multiply(Product("dense", (), how.out, tuple(options.items()), turned), **operands)
 
 
-def _groups(how: Groups, operands: Operands, offs: Any) -> Any:
+def _groups(how: Groups, operands: Operands, offs: Any, *, whole: bool = False) -> Any:
     options = {"gated": how.gated, "fast_accum": how.fast_accum, "batch_invariant": how.batch_invariant}
     turned = set() if how.transpose_b else {"w"}                # the kernels have weights [G, N, K]
     scale = operands.get("w_scale")
     if scale is not None and scale.ndim == 3:                   # blocks [G, N/128, K/128], columns [G, N, 1]
         turned.add("w_scale")
-    product = Product("groups", (), how.out, tuple(options.items()), frozenset(turned), how.clears)
+    product = Product("groups", (), how.out, tuple(options.items()), frozenset(turned), how.clears, whole)
     return multiply(product, lengths=offs, **_lined(operands, 2 if how.transpose_b else 1))
 
 
@@ -165,12 +165,34 @@ def _groups_backward(how: Groups, kept: tuple[Operands, Any], gradient: Any) -> 
     dz = gradient
     if how.gated:
         z = groups(replace(how, gated=False, out="f32", clears=True), operands, offs)
-        _, back = jax.vjp(lambda z: jax.nn.silu(z[:, :z.shape[1] // 2]) * z[:, z.shape[1] // 2:], z)
-        (dz,) = back(gradient.astype(jnp.float32))
+        dz = _of_gate(z, gradient)
     dz, word = dz.astype(x.dtype), WORDS[x.dtype.name]
     dx = groups(Groups(out=word, batch_invariant=how.batch_invariant, transpose_b=not how.transpose_b), {"x": dz, "w": w}, offs)
     dw = along_k(word, dz, x, offs) if how.transpose_b else along_k(word, x, dz, offs)
     return {"x": dx, "w": dw}, _none(offs)
+
+
+def _gated(how: Groups, x: Any, w: Any) -> Any:
+    """A product with a gate, as one group of all rows."""
+    return _groups(how, {"x": x, "w": w[None]}, jnp.asarray((0, x.shape[0]), jnp.int32), whole=True)
+
+
+def _gated_forward(how: Groups, x: Any, w: Any) -> tuple[Any, tuple[Any, Any]]:
+    return gated(how, x, w), (x, w)
+
+
+def _gated_backward(how: Groups, kept: tuple[Any, Any], gradient: Any) -> tuple[Any, Any]:
+    """Of dense products, which take any K and N: of the argument of silu in float32, then of the operands."""
+    x, w = kept
+    z = dense(Dense(out="f32", transpose_b=how.transpose_b), {"a": x, "b": w})
+    found = _dense_backward(Dense(out="f32", transpose_b=how.transpose_b), {"a": x, "b": w}, _of_gate(z, gradient))[0]
+    return found["a"], found["b"]
+
+
+def _of_gate(z: Any, gradient: Any) -> Any:
+    """The gradient of z, gate and up, in float32, from that of silu(gate) * up."""
+    _, back = jax.vjp(lambda z: jax.nn.silu(z[:, :z.shape[1] // 2]) * z[:, z.shape[1] // 2:], z)
+    return back(gradient.astype(jnp.float32))[0]
 
 
 def _none(offs: Any) -> Any:
@@ -214,7 +236,8 @@ def _no_backward(*given: Any) -> Any:
 dense = _differentiable(_dense, _dense_forward, _dense_backward, 0)
 groups = _differentiable(_groups, _groups_forward, _groups_backward, 0)
 along_k = _differentiable(_along_k, _along_k_forward, _along_k_backward, 0)
+gated = _differentiable(_gated, _gated_forward, _gated_backward, 0)
 scaled = _differentiable(_dense, _refused("scaled_gemm", "gemm"), _no_backward, 0)
 scaled_groups = _differentiable(_groups, _refused("scaled_grouped_gemm", "grouped_gemm"), _no_backward, 0)
 
-__all__ = ["Dense", "Groups", "along_k", "dense", "groups", "scaled", "scaled_groups"]
+__all__ = ["Dense", "Groups", "along_k", "dense", "gated", "groups", "scaled", "scaled_groups"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ptxkit.errors import LaunchError
@@ -11,6 +12,7 @@ from ptxkit.gemm.problem.dense import type_name
 from . import gradients
 from .framework import jax, jnp
 from .gradients import Dense, Groups
+from .primitive import varying_alike
 from .product import word_of
 
 
@@ -40,6 +42,24 @@ def scaled_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, *,
     """
     how = Dense(1.0, 0.0, _named(activation), _result(a, out_dtype), batch_invariant, transpose_a, transpose_b, use_fast_accum)
     return _dense(gradients.scaled, how, {"a": a, "b": b, "bias": bias, "residual": residual, "a_scale": scale_a, "b_scale": scale_b})
+
+
+def gated_gemm(a: Any, b: Any, *, out_dtype: Any = None, transpose_b: bool = False) -> Any:
+    """silu(a @ gate) * (a @ up) of a [..., K] and b [K, 2 N], which has the gate and then the up projection; [..., N], with gradients.
+
+    float16 or bfloat16. With `transpose_b` b is [2 N, K]: nothing is copied. The gradients compute the argument of silu again.
+    jax.vmap over a alone adds rows to one product; products of mapped weights run one after another.
+    """
+    a, b = jnp.asarray(a), jnp.asarray(b)
+    columns, k = b.shape[::-1] if b.ndim == 2 and not transpose_b else b.shape if b.ndim == 2 else (0, 0)
+    if not a.ndim or b.ndim != 2 or a.shape[-1] != k or columns % 2:
+        shapes = "[2 N, K] with transpose_b=True" if transpose_b else "[K, 2 N]; pass a weight [2 N, K] with transpose_b=True"
+        raise LaunchError(f"a has shape {a.shape} and b {b.shape}: a is [..., K] and b {shapes}, the gate and then the up projection")
+    rows = a.reshape(-1, k) if k else a.reshape(math.prod(a.shape[:-1]), 0)
+    how = Groups(True, _result(a, out_dtype), transpose_b=transpose_b, clears=False)
+    rows, b = varying_alike(rows, b)
+    found = gradients.gated(how, rows, b)
+    return found.reshape(*a.shape[:-1], columns // 2)
 
 
 def grouped_gemm(a: Any, b: Any, offs: Any, *, out_dtype: Any = None, activation: str | None = None, batch_invariant: bool = False,
@@ -151,18 +171,4 @@ def _check_integers(offs: Any) -> None:
         raise LaunchError(f"offs has elements of {offs.dtype.name}: it must be int32")
 
 
-def varying_alike(*operands: Any) -> tuple[Any, ...]:
-    """The operands, within shard_map all varying over the mesh axes that one of them varies over: so the gradient of one that does not is
-    summed over them."""
-    varying = [_varying(operand) for operand in operands]
-    every = frozenset().union(*varying)
-    return tuple(jax.lax.pcast(operand, tuple(sorted(every - own, key=str)), to="varying") if every - own else operand
-                 for operand, own in zip(operands, varying, strict=True))
-
-
-def _varying(operand: Any) -> frozenset[Any]:
-    seen = jax.typeof(operand)
-    return frozenset(seen.mat.varying if hasattr(seen, "mat") else seen.vma)
-
-
-__all__ = ["gemm", "grouped_gemm", "scaled_gemm", "scaled_grouped_gemm", "weight_gradient"]
+__all__ = ["gated_gemm", "gemm", "grouped_gemm", "scaled_gemm", "scaled_grouped_gemm", "weight_gradient"]

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ptxkit.errors import LaunchError
+
 from . import cpu, handler, plans
 from .framework import batching, core, ffi, jax, jnp, mlir
 from .product import Product, by_columns, check, words
@@ -18,8 +20,26 @@ def multiply(product: Product, **operands: Any) -> Any:
     """The product of these operands, of which those that are None are left out."""
     given = {name: jnp.asarray(operand) for name, operand in operands.items() if operand is not None}
     product = replace(product, names=tuple(given))
+    for name, operand in given.items():
+        if not all(isinstance(extent, int) for extent in operand.shape):
+            raise LaunchError(f"{name} has shape {operand.shape}, which is symbolic: a kernel is chosen for numbers; trace or export the "
+                              "product for each shape")
     shape, dtype, multiplies = check(product, [jax.typeof(operand) for operand in given.values()])
-    return _product.bind(*given.values(), product=product) if multiplies else jnp.zeros(shape, dtype)
+    return _product.bind(*varying_alike(*given.values()), product=product) if multiplies else jnp.zeros(shape, dtype)
+
+
+def varying_alike(*operands: Any) -> tuple[Any, ...]:
+    """The operands, within shard_map all varying over the mesh axes that one of them varies over: so the gradient of one that does not is
+    summed over them."""
+    varying = [_varying(operand) for operand in operands]
+    every = frozenset().union(*varying)
+    return tuple(jax.lax.pcast(operand, tuple(sorted(every - own, key=str)), to="varying") if every - own else operand
+                 for operand, own in zip(operands, varying, strict=True))
+
+
+def _varying(operand: Any) -> frozenset[Any]:
+    seen = jax.typeof(operand)
+    return frozenset(seen.mat.varying if hasattr(seen, "mat") else seen.vma)
 
 
 def _traced(*avals: Any, product: Product) -> Any:
@@ -67,11 +87,16 @@ def _on_gpu(context: Any, *operands: Any, product: Product) -> Any:
 
 
 def _batched(operands: Sequence[Any], dims: Sequence[Any], *, product: Product) -> tuple[Any, int]:
-    """A dense product has batches of its own; of the others each is a product after the one before."""
+    """A dense product has batches of its own, and rows of several batches are rows of a group that has all; of the others each is a product
+    after the one before."""
     given = {name: operand if dim is None else jnp.moveaxis(operand, dim, 0)
              for name, operand, dim in zip(product.names, operands, dims, strict=True)}
     along = {name for name, dim in zip(product.names, dims, strict=True) if dim is not None}
     scales = {name for name in ("a_scale", "b_scale") if name in given}
+    if product.whole and along == {"x"}:
+        x = given["x"]
+        rows = given | {"x": x.reshape(-1, x.shape[-1]), "lengths": given["lengths"] * len(x)}
+        return multiply(product, **rows).reshape(*x.shape[:2], -1), 0
     if product.kind != "dense" or scales & along or any(given[name].size > 1 for name in scales):
         return _one_by_one(given, along, product), 0
     return _as_batch(given, along, product), 0
@@ -119,4 +144,4 @@ batching.primitive_batchers[_product] = _batched
 mlir.register_lowering(_product, _on_cpu, platform="cpu")
 mlir.register_lowering(_product, _on_gpu, platform="cuda")
 
-__all__ = ["multiply"]
+__all__ = ["multiply", "varying_alike"]

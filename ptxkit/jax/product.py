@@ -29,7 +29,7 @@ class Product:
     """What is static of a product. Its operands are arrays with these names, as `ptxkit.gemm` has them.
 
     Those in `turned` are given with their last two extents exchanged. `options` are those of `ptxkit.gemm`, by name. `clears`: the result
-    is 0 where nothing is written.
+    is 0 where nothing is written. `whole`: there is one group, which has all rows.
     """
 
     kind: Kind
@@ -38,6 +38,7 @@ class Product:
     options: tuple[tuple[str, Any], ...] = ()
     turned: frozenset[str] = frozenset()
     clears: bool = False
+    whole: bool = False
 
 
 def word_of(dtype: Any, name: str) -> str:
