@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .framework import export as jax_export
 from .framework import jax
 from .handler import NAME, register
 
@@ -23,14 +24,14 @@ def export(function: Any, *, platforms: Sequence[str] | None = None) -> Callable
     cards of one name have the same.
     """
     jitted = function if hasattr(function, "lower") else jax.jit(function)
-    made: Callable[..., Any] = jax.export.export(jitted, platforms=platforms,
-                                                 disabled_checks=[jax.export.DisabledSafetyCheck.custom_call(NAME)])
+    made: Callable[..., Any] = jax_export.export(jitted, platforms=platforms,
+                                                 disabled_checks=[jax_export.DisabledSafetyCheck.custom_call(NAME)])
     return made
 
 
 def deserialize(data: bytes | bytearray) -> Any:
     """The `jax.export.Exported` of these bytes, whose products can be called in this process. Raises LaunchError without a C compiler."""
-    found = jax.export.deserialize(bytearray(data))
+    found = jax_export.deserialize(bytearray(data))
     for platform in found.platforms:
         if platform in REGISTERED:
             register(REGISTERED[platform])

@@ -6,7 +6,7 @@ from typing import Any
 
 try:
     import jax as _jax  # pyright: ignore[reportMissingImports]
-    import jax.export  # pyright: ignore[reportMissingImports]
+    import jax.export as _export  # pyright: ignore[reportMissingImports]
     import jax.extend.core as _core  # pyright: ignore[reportMissingImports]
     import jax.ffi as _ffi  # pyright: ignore[reportMissingImports]
     from jax.interpreters import batching as _batching  # pyright: ignore[reportMissingImports]
@@ -20,7 +20,8 @@ jax: Any = _jax
 jnp: Any = _jax.numpy
 batching: Any = _batching
 core: Any = _core
+export: Any = _export
 ffi: Any = _ffi
 mlir: Any = _mlir
 
-__all__ = ["batching", "core", "ffi", "jax", "jnp", "mlir"]
+__all__ = ["batching", "core", "export", "ffi", "jax", "jnp", "mlir"]
