@@ -124,7 +124,8 @@ def read(path: Path) -> Trees:
         names = np.array([NAMES.index(name) for name in data["features"]])
         asks = np.array([asks for asks, _, _ in data["trees"]], dtype=np.float64)
         leaves = [step * np.frombuffer(base64.b64decode(counts, validate=True), dtype=np.int8) for _, step, counts in data["trees"]]
-        return Trees(names[asks[:, 0::2].astype(np.int64)], asks[:, 1::2], np.array(leaves), bool(data["few"]))
+        small = np.array(leaves, dtype=np.float32)              # those of 1,300 trees fit an L2, where they are looked up
+        return Trees(names[asks[:, 0::2].astype(np.int64)], asks[:, 1::2], small, bool(data["few"]))
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise CostsError(f"{path} has no trees of the cost model: {error!r}") from None
 
