@@ -82,9 +82,9 @@ def pages() -> dict[str, str]:
 
 
 def index() -> str:
-    rows = [f"- [{title}]({name}.md): {', '.join(f'`{module}`' for module in modules_of(package, names))}"
+    rows = [f"| [{title}]({name}.md) | {', '.join(f'[`{module}`]({name}.md#{anchor(module)})' for module in modules_of(package, names))} |"
             for name, (title, package, names) in PAGES.items()]
-    rows.append("- [Instructions](instructions.md): every form in the instruction table")
+    rows = ["| page | modules |", "|---|---|", *rows, "| [Instructions](instructions.md) | every form in the instruction table |"]
     return "\n".join([FIRST_LINE, "# API reference", "",
                       "For authors who look up a name: all that is public, from the docstrings.", "", *rows, ""])
 
@@ -97,6 +97,11 @@ def page(title: str, modules: tuple[str, ...]) -> str:
     for module in modules:
         parts += ["", f"## {module}", "", *module_lines(module)]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def anchor(title: str) -> str:
+    """The anchor of a heading that is a module's name."""
+    return title.replace(".", "")
 
 
 def package_of(modules: tuple[str, ...]) -> str:

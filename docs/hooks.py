@@ -94,6 +94,13 @@ def made() -> dict[str, str]:
     return pages
 
 
+def boost(path: str) -> float:
+    """The weight of a page in the search: guides come before names, and names before what was tried once."""
+    if path.startswith("api/"):
+        return 0.3
+    return {"glossary.md": 3.0, "changelog.md": 0.1, "experiments.md": 0.2, "grouped-performance.md": 0.2}.get(path, 1.0)
+
+
 # --------------------------------------------------------------------------------------------------- what mkdocs calls
 
 
@@ -123,4 +130,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     path = page.file.src_uri
+    page.meta.setdefault("search", {"boost": boost(path)})
+    if path == "index.md":
+        page.meta["hide"] = ["navigation", "toc"]
     return markdown if page.file.generated_by else rewritten(markdown, f"docs/{path}")[0]

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.browser import Browser
+from tests.browser import Browser, Page
 from tests.test_docs import ROOT, generator
 
 pytestmark = pytest.mark.timeout(180)
@@ -71,6 +71,25 @@ def test_links_lead_to_headings() -> None:
     assert [each for page in written for each in lost(page, page.read_text(encoding="utf-8"))] == []
     text = "# A `b`\n[x](#a-b) [y](#b) [z](glossary.md#work) [u](glossary.md#no)"
     assert lost(ROOT / "docs" / "guide.md", text) == ["guide.md: #b", "guide.md: glossary.md#no"]
+
+
+COLUMNS = 104
+"""Of code, on a screen of 1,440 pixels."""
+_COMMENT = re.compile(r"\S.*  +(?:#|//) .*")
+
+
+def out_of_sight(text: str) -> list[str]:
+    """The lines of code of a page whose comment at the end is cut off at the right."""
+    fenced = re.findall(r"^```(?:python|c|ptx)\n(.*?)^```$", text, re.M | re.S)
+    indented = re.findall(r"^    (\S.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    return [line for block in (*fenced, "\n".join(indented)) for line in block.split("\n") if len(line) > COLUMNS and _COMMENT.search(line)]
+
+
+@pytest.mark.pure
+def test_comments_in_code_are_in_sight() -> None:
+    assert {name: found for name, text in pages().items() if not name.startswith("api/") and (found := out_of_sight(text))} == {}
+    long = "x = 1" + " " * 90 + "# said where nobody looks"
+    assert out_of_sight(f"# A\n\n    {long}\n\n```python\n{long}\n```\n\n```text\n{long}\n```\n") == [long, long]
 
 
 # --------------------------------------------------------------------------------------------------- the built site
@@ -152,6 +171,52 @@ def test_the_site_opens_from_a_file_and_its_search_finds_a_word(browser: Browser
     assert page.errors() == []
     page.go(found[0])
     assert "setmaxnreg" in page.evaluate("document.body.innerText")
+    page.close()
+
+
+SOUGHT = {"mbarrier": "verdicts", "multicast": "checks", "AOTInductor": "torch", "flash attention": "attention", "paged": "attention",
+          "occupancy": "glossary", "quantization": "glossary", "split-K": "gemm", "try_wait": "debug", "cu_seqlens": "grouped",
+          "deadlock": "checks", "race condition": "prove", "CUDA graph": "torch", "torch.compile": "torch", "TMA": "guide",
+          "mixture of experts": "torch", "bank conflict": "verdicts", "cubin": "export", "breakpoint": "debug"}
+"""What people type, and a page that should be among the first four then."""
+
+
+@pytest.mark.browser
+@needs_mkdocs
+def test_the_search_puts_the_page_first_that_is_about_it(browser: Browser, site: Path) -> None:
+    page = browser.open(site / "index.html")
+    found = {words: search(page, words) for words in SOUGHT}
+    assert {words: found[words] for words, name in SOUGHT.items() if name not in found[words][:4]} == {}
+    assert not any(path.startswith("source/") for paths in found.values() for path in paths)
+    assert search(page, "xyzzyplugh") == []
+    assert page.errors() == []
+    page.close()
+
+
+def search(page: Page, words: str) -> list[str]:
+    """The pages that are found, the best first, without the end of their names."""
+    box = "document.querySelector('.md-search__input')"
+    page.evaluate(f"(e => {{ e.value = ''; e.dispatchEvent(new Event('keyup', {{bubbles: true}})) }})({box})")
+    page.evaluate("document.querySelector('.md-search-result__meta').textContent = ''")
+    page.click(".md-search__input")
+    page.type(words[:-1])
+    page.press(words[-1])
+    wait_for(page, "(meta => /match|No /.test(meta) ? meta : '')(document.querySelector('.md-search-result__meta').textContent)")
+    hrefs: list[str] = page.evaluate("new Promise(done => setTimeout(() => done([...document.querySelectorAll('.md-search-result__item')]"
+                                     ".map(e => e.querySelector('a').href)), 300))")
+    return [re.sub(r".*/the site\d+/|\.html$", "", unquote(urlsplit(href).path)) for href in hrefs]
+
+
+@pytest.mark.browser
+@needs_mkdocs
+def test_a_page_is_as_dark_as_the_system_also_when_it_is_visited_again(browser: Browser, site: Path) -> None:
+    page = browser.open(site / "index.html")
+    seen = []
+    for dark in (False, True, False):
+        page.dark(dark)
+        page.go((site / "guide.html").as_uri())
+        seen.append(sum(map(int, re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))[:3])) < 200)
+    assert seen == [False, True, False]
     page.close()
 
 

@@ -1,3 +1,8 @@
+// In a query, the hyphen of `split-K` does not end a word. Queries are messages of type 2;
+// they are read twice, and each reading takes a backslash before the hyphen.
+const asked = message => message.type === 2
+  ? { ...message, data: message.data.replace(/(\w)-k\b/gi, "$1\\\\\\-k") } : message
+
 // A page opened as a file may not start workers: run the worker's script in a hidden frame instead.
 if (location.protocol === "file:") {
   self.IFrameWorker = class extends EventTarget {
@@ -23,7 +28,8 @@ if (location.protocol === "file:") {
       document.body.append(frame)
       this.frame = frame
     }
-    postMessage(data) {
+    postMessage(message) {
+      const data = asked(message)
       this.ready.then(inner => inner.dispatchEvent(new inner.MessageEvent("message", { data })))
     }
     terminate() {
@@ -31,4 +37,10 @@ if (location.protocol === "file:") {
     }
   }
   self.Worker = self.IFrameWorker
+} else {
+  self.Worker = class extends Worker {
+    postMessage(message, ...rest) {
+      super.postMessage(asked(message), ...rest)
+    }
+  }
 }
