@@ -9,6 +9,7 @@ import importlib.util
 import posixpath
 import re
 import sys
+from collections.abc import Mapping
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -25,6 +26,7 @@ _SOURCE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{path}<
 <h1 style="font:1.2em sans-serif">{path}</h1>{body}</html>
 """
 _LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s]+)(\))")
+_FILE = re.compile(r"\[(?:[\w-]+/)*[\w-]+\.md\]\((?!\w+:)([^)\s#]*)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
@@ -71,6 +73,25 @@ def rewritten(text: str, place: str) -> tuple[str, set[str]]:
         pieces += [_LINK.sub(lead, text[at:found.start()]), found[0]]
         at = found.end()
     return "".join([*pieces, _LINK.sub(lead, text[at:])]), sources
+
+
+def named(text: str, place: str, titles: Mapping[str, str]) -> str:
+    """The page at an address with links called by the titles of pages where they were called by files."""
+    def name(found: re.Match[str]) -> str:
+        title = titles.get(posixpath.normpath(posixpath.join(posixpath.dirname(place), found[1])))
+        return f"[{title}]({found[1]}{found[2] or ''})" if title else found[0]
+
+    return _FILE.sub(name, text)
+
+
+def titles_of(nav: Any) -> dict[str, str]:
+    """The titles of the navigation by address."""
+    if isinstance(nav, list):
+        return {address: title for each in nav for address, title in titles_of(each).items()}
+    if isinstance(nav, str):
+        return {}
+    ((title, below),) = nav.items()
+    return {below: title} if isinstance(below, str) else titles_of(below)
 
 
 def source_page(path: str) -> str:
@@ -128,9 +149,10 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     path = page.file.src_uri
     page.meta.setdefault("search", {"boost": boost(path)})
     if path == "index.md":
         page.meta["hide"] = ["navigation", "toc"]
-    return markdown if page.file.generated_by else rewritten(markdown, f"docs/{path}")[0]
+    text = markdown if page.file.generated_by else rewritten(markdown, f"docs/{path}")[0]
+    return named(text, path, titles_of(config.nav))

@@ -149,6 +149,17 @@ def test_all_links_of_the_built_site_lead_somewhere_and_nothing_is_loaded_from_e
 
 
 @pytest.mark.pure
+@needs_mkdocs
+def test_links_between_pages_of_the_site_are_called_by_titles(site: Path) -> None:
+    def by_file(text: str) -> list[str]:
+        return re.findall(r"<a[^>]*>[\w/-]+\.md</a>", text)
+
+    assert {path.name: found for path in site.glob("*.html") if (found := by_file(path.read_text(encoding="utf-8")))} == {}
+    assert "lift.html\">PTX as Python</a>" in (site / "commands.html").read_text(encoding="utf-8")
+    assert by_file('<a href="lift.html">lift.md</a>')
+
+
+@pytest.mark.pure
 def test_a_dead_link_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text('<link rel="stylesheet" href="https://elsewhere.example/x.css"><a href="b.html#no">x</a>'
                                      '<a href="c.html">y</a><a href="b.html#yes">z</a>', encoding="utf-8")
