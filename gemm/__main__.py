@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Sequence
 
+from ptxkit.cli.errors import UsageError
 from ptxkit.cli.guard import Parser, guarded
 from ptxkit.cli.numbers import count, positive, seconds
 from ptxkit.cli.output import write
@@ -100,8 +101,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         config = product.config(card, dict(options.changes)) if options.changes else None
     except (FieldError, LaunchError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        raise UsageError(str(error)) from None
     if on_gpu:
         report = run.on_gpu(product, config, check=options.check, repeat=options.repeat)
     else:

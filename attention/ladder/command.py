@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ptxkit.cli.errors import UsageError
 from ptxkit.cli.numbers import positive
 from ptxkit.cli.paths import output_path
 from ptxkit.measure.watch import watched
@@ -36,8 +37,7 @@ def run(options: argparse.Namespace) -> int:
     """0: every step is right, and on a GPU was measured; 1: one is wrong, is not certified, or could not be measured."""
     if options.device == "sim" or (options.device == "auto" and not driver.available("sm_90a")):
         if options.json is not None:
-            print("error: -o is for measurements, which need a Hopper GPU; the CPU device gives verdicts", file=sys.stderr)
-            return 1
+            raise UsageError("-o is for measurements, which need a Hopper GPU; the CPU device gives verdicts")
         if options.device == "auto":
             print("there is no Hopper GPU here: the steps run on the CPU device, and no time is measured", file=sys.stderr)
         return simulated.ladder(print, RUNGS)

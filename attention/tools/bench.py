@@ -10,12 +10,12 @@ import argparse
 import json
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from ptxkit.cli.errors import UsageError
 from ptxkit.measure.contest import prepared
 from ptxkit.measure.regimes import REGIMES, Captured, Entry, capture, measure, sets_that_are_cold
 from ptxkit.measure.timer import Launch, TorchTimer
@@ -44,8 +44,7 @@ def run(options: argparse.Namespace) -> int:
     unknown = [name for name in options.against.split(",") if name and name not in BACKENDS]
     chosen = shapes.numbers(options, len(SHAPES))
     if unknown or chosen is None:
-        print(f"error: backends are {', '.join(BACKENDS)} and shapes 0 to {len(SHAPES) - 1}", file=sys.stderr)
-        return 2
+        raise UsageError(f"backends are {', '.join(BACKENDS)} and shapes 0 to {len(SHAPES) - 1}")
     return shapes.watch("ptxkit.attention.tools.bench:worker", options, chosen, against=options.against, dtype=options.dtype)
 
 

@@ -10,13 +10,13 @@ import argparse
 import itertools
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from ptxkit import Ptr, Reg, ctaid, for_range, kernel, nctaid, tid
+from ptxkit.cli.errors import UsageError
 from ptxkit.measure.contest import prepared
 from ptxkit.measure.regimes import REGIMES, Captured, Entry, capture, measure, sets_that_are_cold
 from ptxkit.measure.timer import TorchTimer
@@ -60,8 +60,7 @@ def run(options: argparse.Namespace) -> int:
     """0 when all that was measured is right, and something was."""
     chosen = shapes.numbers(options, len(SHAPES))
     if chosen is None:
-        print(f"error: shapes are 0 to {len(SHAPES) - 1}", file=sys.stderr)
-        return 2
+        raise UsageError(f"shapes are 0 to {len(SHAPES) - 1}")
     return shapes.watch("ptxkit.attention.tools.bench_decode:worker", options, chosen)
 
 

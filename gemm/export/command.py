@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
+from ptxkit.cli.errors import UsageError
 from ptxkit.cli.paths import named
 from ptxkit.errors import LaunchError
 from ptxkit.export.kernel import ExportError
@@ -71,8 +71,7 @@ def run(options: argparse.Namespace) -> int:
     """0; 2 for options that do not go together, or products that there are not."""
     problem = _usage(options)
     if problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 2
+        raise UsageError(problem)
     card = shared.card(options.card)
     if options.model:
         made = pack(options.model, options.output, cards=options.tp, rows=options.rows, by_row=options.scales == "row", name=options.name,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from ptxkit.cards import Card
+from ptxkit.cli.errors import UsageError
 from ptxkit.cli.numbers import count, positive
 
 from ..config.dense import DenseConfig
@@ -112,8 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> int:
     """0: explained."""
     if options.shared and options.batch is None:
-        print("error: --shared is of a batch: give --batch too", file=sys.stderr)
-        return 2
+        raise UsageError("--shared is of a batch: give --batch too")
     eight = options.dtype in ("e4m3", "e5m2")
     problem = asked(options.m, options.n, options.k, options.dtype, out=options.out_dtype or ("bf16" if eight else None),
                     layout=options.layout, batches=options.batch, shared=options.shared or "", scaled=eight,

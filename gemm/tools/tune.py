@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from ptxkit.cards import H200, Card
+from ptxkit.cli.errors import UsageError
 from ptxkit.cli.numbers import count, positive, seconds
 from ptxkit.errors import PtxkitError
 from ptxkit.measure import power, regimes
@@ -331,8 +332,7 @@ def command(options: argparse.Namespace) -> int:
     try:
         problems = _asked(options)
     except (TuneError, ShapeError, models.ModelError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        raise UsageError(str(error)) from None
     if options.prepare:
         card = shared.card(options.card)
         wanted = [configurations(described(problem, options.batch_invariant), card, options.most) for problem in problems]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cli.errors import UsageError
 from ..cli.files import is_file, read_ptx
+from ..cli.messages import plain, say, shown
 from ..cli.output import write
 from ..cli.paths import named
 from ..cli.source import kernel_of, refuse_config
@@ -48,7 +48,7 @@ class _Checked:
 
     def text(self) -> str:
         said = [f"{count} {SEVERITIES[severity][count > 1]}" for severity, count in self.counts.items() if count]
-        return "\n".join([*self.lines, f"{self.shown}: {', '.join(said) or 'no findings'}"])
+        return "\n".join([*self.lines, f"{shown(self.shown)}: {', '.join(said) or 'no findings'}"])
 
 
 def run(options: argparse.Namespace) -> int:
@@ -63,8 +63,8 @@ def run(options: argparse.Namespace) -> int:
         except PtxkitError as error:
             if len(names) == 1:
                 raise
-            failed[name] = str(error)
-            print(f"ptxkit: {error}", file=sys.stderr)
+            failed[name] = plain(str(error))
+            say(f"ptxkit: {error}")
         if checked and checked[-1].name == name and not options.json and options.sarif != "-":
             print(checked[-1].text())
     if options.sarif:
@@ -83,9 +83,9 @@ def run(options: argparse.Namespace) -> int:
 def _checked(options: argparse.Namespace, name: str) -> _Checked:
     if is_file(name):
         refuse_config(name, options.config, "PTX text")
-        shown = "<stdin>" if name == "-" else name
+        place = "<stdin>" if name == "-" else name
         found = check_text(read_ptx(name), strict=options.strict, target=options.target, protocols=not options.language)
-        return _Checked(name, shown, found, [_line(finding, shown) for finding in found])
+        return _Checked(name, place, found, [_line(finding, shown(place)) for finding in found])
     kernel, config = kernel_of(name, options.config)
     every = kernel.check(**config) if not options.strict else check(kernel.trace(**config), strict=True)
     found = Findings(finding for finding in every if finding.kind == "language" or not options.language)

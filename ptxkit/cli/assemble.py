@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import NoToolError, Position
 from . import output
 from .files import is_file, read_ptx
+from .messages import say
 from .paths import named
 from .source import kernel_of, refuse_config
 
@@ -87,4 +87,4 @@ def _show(options: argparse.Namespace, program: Program, reports: Sequence[Repor
     for entry in reports:
         output.table((entry.name, ""), entry.rows())
     for finding in assembly.findings:
-        print(finding, file=sys.stderr)
+        say(str(finding))

@@ -14,11 +14,12 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from ..errors import AssembleError, CheckError, PtxkitError, SettingsError
 from ..settings import settings
 from .errors import UsageError
+from .messages import about, drop, plain, say, shown
 from .output import finding_row, show_json
 from .source import author_line
 
@@ -40,7 +41,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         with contextlib.suppress(OSError):
             self.print_usage(sys.stderr)
-        _say(f"{self.prog}: error: {message}")
+        say(f"{self.prog}: error: {message}")
         raise UsageExit(message)
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -54,32 +55,38 @@ def guarded(run: Callable[[], int], arguments: Sequence[str], prefix: str = "ptx
     _replace_closed()
     try:
         try:
-            status = _told(run, _wants_json(arguments), prefix)
+            with about(arguments):
+                status = _told(run, arguments, prefix)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        _drop(sys.stdout)
+        drop(sys.stdout)
         return PIPE
     except OSError as error:
-        _drop(sys.stdout)
-        _say(f"{prefix}cannot write to stdout: {error.strerror or error}")
+        drop(sys.stdout)
+        say(f"{prefix}cannot write to stdout: {error.strerror or error}")
         return FAILED
     return status
 
 
-def _told(run: Callable[[], int], as_json: bool, prefix: str) -> int:
+def _told(run: Callable[[], int], arguments: Sequence[str], prefix: str) -> int:
+    as_json = _wants_json(arguments)
+
     def failed(said: str, status: int, **more: Any) -> int:
         if as_json:
-            show_json({"error": said.splitlines()[0], **more})
-        _say(prefix + said)
+            show_json({"error": plain(said).splitlines()[0], **more})
+        say(prefix + said)
         return status
 
     try:
         settings()
+        for word in arguments:
+            if "\0" in word:
+                raise UsageError(f"{shown(word)} has a NUL character, which no name and no value has")
         return run()
     except UsageExit as end:
         if as_json:
-            show_json({"error": end.message})
+            show_json({"error": plain(end.message)})
         raise
     except (UsageError, SettingsError) as error:
         return failed(str(error), USAGE)
@@ -123,14 +130,6 @@ def _wants_json(arguments: Sequence[str]) -> bool:
     return False
 
 
-def _say(text: str) -> None:
-    """On stderr, if that takes it."""
-    try:
-        print(text, file=sys.stderr, flush=True)
-    except (OSError, ValueError):
-        _drop(sys.stderr)
-
-
 def _replace_closed() -> None:
     """Open what this process was started without: no file of its own gets that number. Reading stdin and writing to stdout then fail."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
@@ -143,14 +142,6 @@ def _replace_closed() -> None:
                     os.dup2(opened, number)
                     os.close(opened)
             setattr(sys, name, open(number, mode, closefd=False, encoding="utf-8", errors="backslashreplace"))  # noqa: SIM115
-
-
-def _drop(stream: TextIO) -> None:
-    """What is still to be written to a stream goes nowhere, so that Python does not try it again when it ends."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
 
 
 __all__ = ["Parser", "UsageExit", "guarded"]

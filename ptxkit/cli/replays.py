@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .messages import say
 from .output import cannot_write
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def repeated(launch: Launch, path: str, *, check: bool, max_steps: int | None) -
     policy = Replaying(Choices.load(path))
     report = launch.run(policy, check=check, max_steps=max_steps)
     if policy.missed:
-        print(f"{policy.missed} of the {len(policy.steps)} steps of {path} do not fit this run: they are of another", file=sys.stderr)
+        say(f"{policy.missed} of the {len(policy.steps)} steps of {path} do not fit this run: they are of another")
     return Proof(launch, (Run(Schedule("replay"), report),), None, before, max_steps)
 
 

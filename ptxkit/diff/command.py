@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict, replace
 
 from ..cli.files import decoded, errors_in, is_file, read_source
+from ..cli.messages import plain, say
 from ..cli.numbers import count
 from ..cli.source import kernel_of
 from ..errors import AssembleError, NoToolError, PtxkitError
@@ -33,14 +33,14 @@ def run(options: argparse.Namespace) -> int:
     machine = any(isinstance(text, bytes) for text in texts)
     made = [_program(name, text, machine, not options.no_resources) for name, text in zip((options.a, options.b), texts, strict=True)]
     for note in dict.fromkeys(program.note for program in made if program.note):
-        print(f"ptxkit: {note}", file=sys.stderr)
+        say(f"ptxkit: {note}")
     if options.entry is not None:
         made = [_only(program, options.entry) for program in made]
     found = diff(made[0], made[1], context=options.context)
     if options.json:
         print(json.dumps({"same": found.same, **asdict(found)}, indent=2))
     else:
-        print(report(found))
+        print(plain(report(found)))
     return 0 if found.same else 1
 
 

@@ -40,12 +40,15 @@ def user_position() -> Position | None:
 def named(filename: str) -> str:
     """What a source is called: a file by its path, a notebook's cell by what stands beside it: `In[3]`.
 
-    The file that a cell is compiled as has the number of a process in its name, so that no two runs would write the same PTX.
+    The file that a cell is compiled as has the number of a process in its name, so that no two runs would write the same PTX. Bytes of a
+    path that are no UTF-8 are escaped: PTX, pages and logs are UTF-8.
     """
     if filename in _files:
         return filename
     cell = _cell(filename)
-    if cell is None:
+    if cell is None and not filename.isascii():
+        cell = filename.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    if cell is None or cell == filename:
         _files.add(filename)
         return filename
     if lines := linecache.getlines(filename):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..cli import output
 from ..cli.files import decoded, errors_in, is_file, read_source
+from ..cli.messages import say
 from ..cli.paths import named
 from ..cli.source import kernel_of, refuse_config
+from ..dsl.source import named as file_named
 from ..errors import AssembleError, NoToolError, Position, PtxkitError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             assembly = _assembled(subject, options.target or subject.target)
         except NoToolError as error:
-            print(f"ptxkit: no resources: {error}", file=sys.stderr)
+            say(f"ptxkit: no resources: {error}")
         except AssembleError as error:
             later = any("Unsupported .version" in finding.message for finding in error.findings)
             status, why = int(not later), str(error)  # a later PTX is no fault of the text
@@ -74,9 +75,9 @@ def run(options: argparse.Namespace) -> int:
         entries = tuple(entry for entry in entries if entry.name == options.entry)
     output.write(options.output, _rendered(options, subject, entries, assembly, why).encode("utf-8", "replace"))
     if why:
-        print(f"ptxkit: {why}", file=sys.stderr)
+        say(f"ptxkit: {why}")
     if not entries:
-        print(f"ptxkit: {subject.name} has no entries", file=sys.stderr)
+        say(f"ptxkit: {subject.name} has no entries")
     errors = assembly is not None and any(finding.severity == "error" for finding in assembly.findings)
     return 1 if errors else status
 
@@ -92,7 +93,7 @@ def _subject(options: argparse.Namespace) -> Subject:
     found, config = kernel_of(source, options.config)
     traced = found.trace(**config)
     return Subject(traced.name, traced.numbered()[0], traced.ptx(locs=True), traced.positions(), found.target, traced,
-                   own=found.function.__code__.co_filename)
+                   own=file_named(found.function.__code__.co_filename))
 
 
 def _of_file(source: str, path: Path) -> Subject:
@@ -107,7 +108,7 @@ def _of_file(source: str, path: Path) -> Subject:
         try:
             module = parse(text) if text is not None else None
         except ParseError as error:
-            print(f"ptxkit: the PTX in {name} is left out: {error}", file=sys.stderr)
+            say(f"ptxkit: the PTX in {name} is left out: {error}")
         return Subject(name, module, text if module else None, None, cubin.target, cubin=cubin, code=data, near=path.parent)
     text = decoded(data, source).encode("utf-8", "replace").decode("utf-8")  # characters of another encoding are replaced
     with errors_in(source):
@@ -128,8 +129,8 @@ def _assembled(subject: Subject, target: str) -> Assembly:
         if not missing or len(missing) < len(error.findings):
             raise
         made = assemble(subject.text, target, lines=lines, relocatable=True)
-        print(f"ptxkit: {subject.name} is one part of a program ({missing[0]}): its resources are those of a relocatable object, "
-              "as `ptxas -c` makes it", file=sys.stderr)
+        say(f"ptxkit: {subject.name} is one part of a program ({missing[0]}): its resources are those of a relocatable object, "
+            "as `ptxas -c` makes it")
         return made
 
 

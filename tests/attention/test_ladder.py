@@ -200,7 +200,7 @@ def test_without_a_gpu_the_command_says_so(monkeypatch: pytest.MonkeyPatch, caps
     assert out.count("right; verdict: clean") == 2
     assert "not a GPU: none failed" in out
     assert "there is no Hopper GPU here" in err
-    assert command.main(["ladder", "-o", str(tmp_path / "x.json")]) == 1
+    assert command.main(["ladder", "-o", str(tmp_path / "x.json")]) == 2
     assert "need a Hopper GPU" in capsys.readouterr().err
     assert not (tmp_path / "x.json").exists()
     monkeypatch.setattr(driver, "probe", lambda: None)

@@ -15,6 +15,7 @@ import pytest
 
 from ptxkit import settings
 from ptxkit.cli.main import main, parser
+from ptxkit.cli.messages import shown
 from ptxkit.gemm.__main__ import _parser as gemm_parser
 
 from . import planted
@@ -221,7 +222,7 @@ def test_an_output_that_cannot_be_written(arguments: list[str], capsys: pytest.C
     for output in outputs:
         assert main([*arguments, *option, output]) == 2
         said = capsys.readouterr().err
-        assert said.startswith(f"ptxkit: cannot write {output}: ")
+        assert said.startswith(f"ptxkit: cannot write {shown(output)}: ")
         assert said.count("\n") == 1
     assert Path("file").read_text() == "as it was"
     assert not [path for path in Path().iterdir() if path.name.startswith(".")]
@@ -276,7 +277,10 @@ def test_a_wrong_call_is_json_where_json_is_asked_for(capsys: pytest.CaptureFixt
         assert json.loads(said.out)["error"], command
         assert "Traceback" not in said.err
     for arguments in (["emit", "nothing:at_all", "--json"], ["diff", "k.ptx", "--json"], ["check", "k.ptx", "--set", "A=1", "--json"],
-                      ["sing", "--json"], ["debug", "k.ptx", "--json"], ["simulate", "--json"]):
+                      ["sing", "--json"], ["debug", "k.ptx", "--json"], ["simulate", "--json"],
+                      ["gemm", "run", "--set", "stages=x", "--device", "sim", "--json"],
+                      ["gemm", "explain", "-m", "64", "-n", "64", "-k", "64", "--shared", "a", "--json"],
+                      ["gemm", "bench", "--shapes", "x", "--json", "-"], ["gemm", "tune", "--json"]):
         assert ended_in_process(arguments) == 2
         assert json.loads(capsys.readouterr().out)["error"], arguments
 
@@ -310,7 +314,7 @@ def test_numbers_that_are_none(value: str, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize(("given", "says"), [
     ("VALUE=abc", "`VALUE` is an int, not 'abc'"), ("VALUE=1.5", "not '1.5'"), ("VALUE=", "not ''"), ("VALUE=[1]", "is an int"),
-    ("VALUE=True", "is an int"), ("VALUE=" + "(" * 300, "is an int"), ("VALUE=" + "9" * 5000, "is an int"), ("VALUE=\x00", "is an int")])
+    ("VALUE=True", "is an int"), ("VALUE=" + "(" * 300, "is an int"), ("VALUE=" + "9" * 5000, "is an int"), ("VALUE=\x00", "NUL")])
 def test_a_value_of_another_type(given: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["emit", KNOWN, "--set", given]) == 2
     said = capsys.readouterr().err

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ptxkit.cli.errors import UsageError
 from ptxkit.cli.numbers import count, positive, seconds
 from ptxkit.cli.paths import output_file, output_path
 from ptxkit.measure import files, watch
@@ -94,8 +95,7 @@ def command(options: argparse.Namespace) -> int:
     try:
         jobs(options)
     except (ShapeError, BaselineError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        raise UsageError(str(error)) from None
     out = sys.stderr if options.json == "-" else sys.stdout
     with TemporaryDirectory() as folder:
         path = Path(options.json) if options.json and options.json != "-" else Path(folder, "results.json")
@@ -142,8 +142,7 @@ def _grouped(options: argparse.Namespace) -> int:
     try:
         chosen = parse(options.shapes, options.dtype or KINDS)
     except ShapeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        raise UsageError(str(error)) from None
     again = options.again if options.again is not None else AGAIN if "random:" in options.shapes else 0
     out = sys.stderr if options.json == "-" else sys.stdout
     regimes = ("burst", "sustained") if options.regime == "both" else ("sustained" if options.sustained else options.regime or "burst",)

@@ -1,0 +1,125 @@
+"""Names on a command line that are long, have control characters, are no UTF-8 or have a NUL: every message stays one short line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from ptxkit.attention.__main__ import main as attention
+from ptxkit.cli.main import main
+from ptxkit.cli.messages import about, plain, shown
+from ptxkit.dsl.source import named
+
+from . import planted
+from .test_cli import KERNEL
+from .test_hostile_commands import commands, ended_in_process
+
+pytestmark = pytest.mark.pure
+KNOWN = "kernels_of_a_test:store"
+LONG = "n" * 5000
+TERMINAL = "a\x1b[31mred\x07\r\x9b5n\u202eb\nc"
+NAMES = (LONG, TERMINAL, f"{LONG}:k", f"{TERMINAL}:k", f"kernels_of_a_test:{LONG}", f"kernels_of_a_test:{TERMINAL}", f"none/{LONG}/x.py:k",
+         "\x1b" * 3000)
+WRITTEN = [["emit", KNOWN, "-o"], ["inspect", KNOWN, "-o"], ["assemble", "k.ptx", "-o"], ["lift", "k.ptx", "-o"],
+           ["check", "k.ptx", "--sarif"], ["export", KNOWN, "-o"], ["gemm", "export", "-m", "64", "-n", "64", "-k", "64", "-o"],
+           *(["simulate", KNOWN, "--grid", "1", "--arg", "out=zeros:u32:64", each] for each in ("--page", "--keep", "--trace", "--record"))]
+SAID = [["emit", KNOWN, "--set"], ["explain"], ["simulate", KNOWN, "--grid"], ["simulate", KNOWN, "--grid", "1", "--arg"],
+        ["gemm", "run", "--set"], ["gemm", "run", "--card"], ["gemm", "bench", "--shapes"], ["diff", "k.ptx"], []]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "kernels_of_a_test.py").write_text(KERNEL)
+    (tmp_path / "k.ptx").write_text(planted.CLEAN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "kernels_of_a_test", raising=False)
+    return tmp_path
+
+
+def sentence(said: str) -> str:
+    """The message without the usage of its command: one line that a terminal shows as it is."""
+    *usage, last = said.removesuffix("\n").split("\n")
+    assert all(line.startswith(("usage: ", " ")) for line in usage), said
+    assert last.isprintable(), last
+    assert len(last) < 900, last
+    return last
+
+
+def test_every_message_repeats_a_name_shortened(capsys: pytest.CaptureFixture[str]) -> None:
+    sources = [[*command] for command in commands() if command[0] in ("emit", "assemble", "inspect", "check", "simulate", "debug", "lift")]
+    assert len(sources) == 7
+    for name in NAMES:
+        for command in [*sources, *SAID]:
+            status = ended_in_process([*command, name])
+            said = capsys.readouterr()
+            assert status in (1, 2), (command, name)
+            assert "fault of ptxkit" not in said.err
+            assert shown(name)[:50] in sentence(said.err) or ":" in name or status == 1, (command, said.err)
+    for name in (LONG, f"no/{TERMINAL}/such", f"k.ptx/{TERMINAL}"):
+        for command in WRITTEN:
+            if "export" in command and name.startswith("no/"):
+                continue                                            # it makes folders
+            assert ended_in_process([*command, name]) in (1, 2)
+            assert "cannot " in sentence(capsys.readouterr().err), command
+    with pytest.raises(SystemExit):
+        attention(["bench", "--shapes", TERMINAL + LONG])
+    sentence(capsys.readouterr().err)
+
+
+def test_a_file_with_such_a_name_is_read_and_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in ((TERMINAL, planted.CLEAN), (f"{TERMINAL}2", "garbage"), ("\udcff.ptx", planted.CLEAN), ("\udcff2.ptx", "garbage")):
+        Path(name).write_text(text)
+        status = main(["check", name])
+        said = capsys.readouterr()
+        assert (status, said.err) == (int(text == "garbage"), "")
+        assert all(line.isprintable() for line in said.out.splitlines())
+        assert shown(name) in said.out
+        main(["check", name, "--json"])
+        assert json.loads(capsys.readouterr().out)["source"] == name
+    assert main(["check", TERMINAL, "none" + LONG, "none" + TERMINAL, "--json"]) == 1
+    said = capsys.readouterr()
+    assert len(said.err.splitlines()) == 2
+    assert [sentence(line) for line in said.err.splitlines()] == [f"ptxkit: {each}" for each in json.loads(said.out)["errors"].values()]
+
+
+def test_a_nul_is_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in [*commands(), *WRITTEN, *SAID]:
+        for word in ("nul\0name", "nul\0name:k", "kernels_of_a_test:k\0", "--nul\0"):
+            assert ended_in_process([*command, word]) == 2, command
+            assert " has a NUL character, which no name and no value has" in sentence(capsys.readouterr().err)
+            assert ended_in_process([*command, word, "--json"]) == 2, command
+            assert "NUL" in json.loads(capsys.readouterr().out)["error"]
+
+
+@pytest.mark.ptxas
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names of files are bytes on Linux")
+def test_a_kernel_in_a_file_whose_name_is_no_utf8(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("\udcff.py").write_text(KERNEL)
+    os.mkdir("\udcfe")
+    Path("\udcfe/é.py").write_text(KERNEL)
+    for name in ("\udcff.py", "\udcfe/é.py"):
+        launch = [f"{name}:store", "--grid", "1", "--arg", "out=zeros:u32:64"]
+        for command in (["emit", f"{name}:store", "--locs"], ["emit", f"{name}:store", "--locs", "-o", "new.ptx"],
+                        ["assemble", f"{name}:store"], ["inspect", f"{name}:store"], ["check", f"{name}:store", "--sarif", "new.sarif"],
+                        ["inspect", f"{name}:store", "--view", "html", "-o", "new.html"], ["simulate", *launch, "--page", "new.html"],
+                        ["export", f"{name}:store", "-o", "new", "--force"], ["diff", f"{name}:store", f"{name}:store"]):
+            assert main(command) == 0, (command, capsys.readouterr().err)
+        assert main(["emit", f"{name}:broken"]) == 1
+        assert sentence(capsys.readouterr().err).startswith("ptxkit: ")
+    assert r"\xff.py" in named("/a/\udcff.py")
+    assert named("/a/é.py") == "/a/é.py"
+
+
+def test_a_message_is_plain() -> None:
+    with about(["emit", f"x={TERMINAL}", LONG]):
+        assert plain(f"{TERMINAL} is {TERMINAL!r}\nand {LONG}") == f"{shown(TERMINAL)} is '{shown(TERMINAL)}'\nand {shown(LONG)}"
+    assert plain("one\ntwo\tthree \x1b[0m") == "one\ntwo\tthree \\x1b[0m"
+    assert plain(f"`{LONG}` is none") == f"`{shown(LONG)}` is none", "of a file, say"
+    assert shown("name") == "name"
+    assert shown(LONG) == f"{'n' * 60}... (5,000 characters)"
+    assert shown("a\nb\udcff") == r"a\nb\udcff"
