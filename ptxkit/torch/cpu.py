@@ -14,7 +14,9 @@ from ptxkit.errors import LaunchError
 from ptxkit.runtime.launch import refuse_gradients
 
 from .framework import torch
-from .views import refuse_layout, word_of
+from .views import refuse_factor, refuse_layout, word_of
+
+_INTEGERS = (torch.int32, torch.int64)      # of lengths and numbers of rows
 
 
 @dataclass(slots=True)
@@ -59,6 +61,8 @@ def dense(a: Any, b: Any, out: Any, **more: Any) -> None:
 
     require()
     refuse_gradients(("a", a), ("b", b), ("out", out), *more.items())
+    refuse_factor(a, "a")
+    refuse_factor(b, "b")
     judge(simulate(check=checks(), **arrays({"a": a, "b": b, "out": out, **more})))
 
 
@@ -68,6 +72,8 @@ def grouped(x: Any, w: Any, lengths: Any, out: Any, *, activation: str | None = 
 
     require()
     refuse_gradients(("a", x), ("b", w), ("out", out))
+    refuse_factor(x, "a")
+    refuse_factor(w, "b")
     seen = arrays({"a": x, "b": w, "offs": lengths, "out": out, **more})
     first = [seen.pop(name) for name in ("a", "b", "offs", "out")]
     judge(simulate(*first, gated=activation is not None, check=checks(), **seen))
@@ -171,15 +177,18 @@ def arrays(named: dict[str, Any]) -> dict[str, Any]:
 
 
 def array(tensor: Any, name: str) -> Any:
-    """A NumPy array of a tensor's memory."""
+    """A NumPy array of a tensor's memory. `Tensor.numpy` would make its storage one that cannot be resized, which sharded layers do."""
     refuse_layout(tensor, name)
     kind = _numpy_types().get(tensor.dtype)
-    if kind is None and tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1:
-        word_of(tensor.dtype, name)
-    tensor = tensor.detach()
     if kind is None:
-        return tensor.numpy()
-    return tensor.view(torch.int16 if tensor.dtype.itemsize == 2 else torch.uint8).numpy().view(kind)
+        word_of(tensor.dtype, name) if tensor.dtype not in _INTEGERS else None
+        kind = np.dtype(str(tensor.dtype).removeprefix("torch."))
+    if not tensor.numel():
+        return np.zeros(tuple(tensor.shape), kind)
+    size = tensor.dtype.itemsize
+    count = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * (count * size)).from_address(tensor.data_ptr())).view(f"u{size}")
+    return np.lib.stride_tricks.as_strided(memory, tuple(tensor.shape), [stride * size for stride in tensor.stride()]).view(kind)
 
 
 def _numpy_types() -> dict[Any, Any]:

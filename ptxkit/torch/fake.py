@@ -18,7 +18,7 @@ from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 from .framework import torch
 from .products import group_scale, lies_along_n, refuse_gated, refuse_gather, refuse_groups, result_dtype
-from .views import numbers, views, word_of
+from .views import numbers, same_device, views, word_of
 from .weight_gradient import ROWS as UNIT
 from .weight_gradient import refuse_shape, refuse_sums
 
@@ -80,6 +80,7 @@ def _groups(a: Any, b: Any, offs: Any, bias: Any, out_dtype: Any, activation: st
     dtype = result_dtype(a, out_dtype)
     if b.ndim == 2:
         return weight_gradient(a.mT, b, torch.nn.functional.pad(offs, (1, 0)), dtype) if out is None else out
+    same_device({name: tensor for name, tensor in (("a", a), ("b", b), ("offs", offs), ("out", out)) if tensor is not None})
     seen = views({"x": a, "w": b.mT, "lengths": offs, "out": out, **rest})
     rows = a if rest.get("gather") is None else rest["gather"]
     shape = rows.shape[0], b.shape[2] // (1 if activation is None else 2)

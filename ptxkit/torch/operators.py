@@ -116,7 +116,8 @@ IN_PLACE = (
 )
 
 _REFUSED = {"SparseCPU": "sparse", "SparseCUDA": "sparse", "SparseCsrCPU": "sparse", "SparseCsrCUDA": "sparse",
-            "QuantizedCPU": "quantised", "QuantizedCUDA": "quantised", "MkldnnCPU": "mkldnn"}
+            "NestedTensorCPU": "nested", "NestedTensorCUDA": "nested", "QuantizedCPU": "quantised", "QuantizedCUDA": "quantised",
+            "MkldnnCPU": "mkldnn"}
 _library: Any = None
 
 
@@ -167,7 +168,8 @@ def _implement(name: str, gpu: Callable[..., Any], cpu: Callable[..., Any], with
 
 def _refuse(kind: str) -> Callable[..., Any]:
     def refuse(*arguments: Any, **named: Any) -> Any:
-        raise LaunchError(f"an argument is a {kind} tensor: a product takes plain dense ones; convert it with .to_dense() or .dequantize()")
+        raise LaunchError(f"an argument is a {kind} tensor: a product takes plain dense ones; convert it with .to_dense(), .dequantize() "
+                          "or .to_padded_tensor()")
 
     return refuse
 
@@ -175,7 +177,7 @@ def _refuse(kind: str) -> Callable[..., Any]:
 def differentiable(overload: Any, operator: Operator) -> Callable[..., Any]:
     """What runs where gradients may be recorded: torch.library.register_autograd in fewer steps, for it is a fifth of a call."""
     enabled, wanted, tangents = torch.is_grad_enabled, torch._C._any_requires_grad, torch.autograd.forward_ad
-    run = below_autograd(overload, operator.gpu, operator.cpu)
+    run = below_autograd(operator.name, overload, operator.gpu, operator.cpu)
 
     def forward(ctx: Any, keys: Any, *given: Any) -> Any:
         result = run(keys, *given)

@@ -9,6 +9,7 @@ from ptxkit.errors import LaunchError
 
 from .framework import torch
 
+_OWN = "torch._subclasses"          # of torch.compile
 _functorch: Any = torch._functorch.autograd_function
 
 
@@ -34,14 +35,18 @@ def recorder(name: str, forward: Callable[..., Any], backward: Callable[..., Any
     return record
 
 
-def below_autograd(overload: Any, gpu: Callable[..., Any], cpu: Callable[..., Any]) -> Callable[..., Any]:
+def below_autograd(name: str, overload: Any, gpu: Callable[..., Any], cpu: Callable[..., Any]) -> Callable[..., Any]:
     """What runs an operator below autograd, given the keys of the dispatcher and the arguments: it is dispatched again, or, where nothing
     is left to dispatch to but its kernel of a device, that is called. What keys say is asked once; a call of the dispatcher costs 2 us."""
     after, redispatch, below = torch._C._after_autograd_keyset, overload._handle.redispatch_boxed, torch._C._AutoDispatchBelowAutograd
 
     def dispatched(keys: Any, *given: Any) -> Any:
-        with below():
-            return redispatch(keys & after, *given)
+        try:
+            with below():
+                return redispatch(keys & after, *given)
+        except NotImplementedError as error:
+            refuse_subclasses(name, given, error)
+            raise
 
     devices = {torch._C.DispatchKey.CUDA: gpu, torch._C.DispatchKey.CPU: cpu}
     straight: dict[int, Callable[..., Any] | None] = {}
@@ -54,6 +59,15 @@ def below_autograd(overload: Any, gpu: Callable[..., Any], cpu: Callable[..., An
         return dispatched(keys, *given) if kernel is None else kernel(*given)
 
     return run
+
+
+def refuse_subclasses(name: str, given: tuple[Any, ...], error: NotImplementedError) -> None:
+    """Raise LaunchError if an argument is of a class of tensors with operators of its own, of which this is none."""
+    for each in given:
+        kind = type(each)
+        if isinstance(each, torch.Tensor) and kind not in (torch.Tensor, torch.nn.Parameter) and not kind.__module__.startswith(_OWN):
+            raise LaunchError(f"an argument of {name} is a {kind.__name__}, whose class has no rule for it ({str(error).splitlines()[0]}): "
+                              "pass the plain tensors that it stands for: to_local() of a DTensor, values() of a nested one") from error
 
 
 def refuse_tangents(name: str, given: tuple[Any, ...]) -> None:

@@ -69,7 +69,8 @@ def _choose_fake(logits: Any, top: int, over_all: bool = False) -> tuple[Any, An
 
 def _recorded(overload: Any) -> Any:
     """`choose_experts` where gradients may be recorded."""
-    enabled, wanted, run = torch.is_grad_enabled, torch._C._any_requires_grad, below_autograd(overload, _choose, _choose_on_cpu)
+    enabled, wanted = torch.is_grad_enabled, torch._C._any_requires_grad
+    run = below_autograd("choose_experts", overload, _choose, _choose_on_cpu)
 
     def forward(ctx: Any, keys: Any, logits: Any, top: int, over_all: bool = False) -> Any:
         weights, experts = run(keys, logits, top, over_all)

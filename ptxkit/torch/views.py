@@ -14,6 +14,8 @@ from .framework import torch
 
 _TYPES: dict[Any, str] = {getattr(torch, name): word for name, word in WORDS.items() if hasattr(torch, name)}
 
+FACTORS = ("f16", "bf16", "f32", "e4m3", "e5m2")
+
 
 def dtype_of(word: str) -> Any:
     """The torch type of ptxkit's name of a type."""
@@ -24,8 +26,18 @@ def word_of(dtype: Any, name: str) -> str:
     """ptxkit's name of a torch type. Raises LaunchError for a type that no kernel has."""
     word = _TYPES.get(dtype)
     if word is None:
-        raise LaunchError(f"{name} has elements of {dtype}: a product has float16, bfloat16, float32, float8_e4m3fn or float8_e5m2")
+        raise _unknown(dtype, name)
     return word
+
+
+def refuse_factor(tensor: Any, name: str) -> None:
+    """Raise LaunchError for a factor of a type that is not multiplied."""
+    if _TYPES.get(tensor.dtype) not in FACTORS:
+        raise _unknown(tensor.dtype, name)
+
+
+def _unknown(dtype: Any, name: str) -> LaunchError:
+    return LaunchError(f"{name} has elements of {dtype}: a product has float16, bfloat16, float32, float8_e4m3fn or float8_e5m2")
 
 
 def known(*sizes: Any) -> bool:
@@ -86,4 +98,5 @@ def same_device(named: dict[str, Any]) -> None:
             raise LaunchError(f"{name} is on {tensor.device} and {first} on {one.device}: a product has one device; move one of them")
 
 
-__all__ = ["dtype_of", "known", "numbers", "refuse_back", "refuse_layout", "refuse_overlap", "same_device", "view", "views", "word_of"]
+__all__ = ["FACTORS", "dtype_of", "known", "numbers", "refuse_back", "refuse_factor", "refuse_layout", "refuse_overlap", "same_device",
+           "view", "views", "word_of"]
