@@ -284,12 +284,15 @@ def for_range(  # pyright: ignore[reportOverlappingOverload]
 @overload
 def for_range(stop: Index, *, start: Index = 0, step: Index = 1,
               **carried: Reg[Any] | Vec[Any, Any] | Ptr[Any]) -> AbstractContextManager[CarryingRange, None]: ...
-def for_range(stop: Index, *, start: Index = 0, step: Index = 1, **carried: Any) -> Any:
+def for_range(stop: Index, *more: Index, start: Index = 0, step: Index = 1, **carried: Any) -> Any:
     """`with for_range(n) as i:` counts a u32 register on the GPU, from `start` while it is below `stop`. The body may run zero times.
 
     `with for_range(n, total=zero) as loop:` carries a value: `loop.index` counts, the body assigns `loop.total`, and after the loop
     `loop.total` is the result. It has a register of its own: one mov before the loop, and one mov where it is assigned.
     """
+    if more:
+        raise TraceError("`for_range` takes one number by position, the end: Python's `range(first, end, by)` is "
+                         "`for_range(end, start=first, step=by)`")
     return _ForRange(stop, start, step, carried)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, SupportsIndex, TypeVar
 
 from .dsl.allocation import Allocation, called
 from .dsl.ambient import current
@@ -16,7 +16,7 @@ from .dsl.trace import Builder
 from .errors import Position, TraceError
 from .grammar import tree
 from .layout import Layout, Major
-from .types import Scalar, u32, u64
+from .types import Scalar, is_scalar, u32, u64
 
 T = TypeVar("T", bound=Scalar, covariant=True)
 S = TypeVar("S", bound=Scalar)
@@ -438,13 +438,23 @@ class Tile(NoItems, Generic[T]):
         return TileView(layout, *SharedAddress(self.offset).plus(stage, self.stage_bytes), layout.inner, layout.outer)
 
 
+def _asked(example: str, type: Any, *lengths: Any) -> None:
+    """Raise TraceError where an allocation is asked for with something else than a scalar type and ints."""
+    if not is_scalar(type):
+        raise TraceError(f"shared memory is asked for by the type of its elements, as `{example}`, not {type!r}")
+    for length in lengths:
+        if isinstance(length, Reg | Special) or not isinstance(length, SupportsIndex):
+            raise TraceError(f"the length of shared memory is an int known while tracing, as in `{example}`, not {length!r}")
+
+
 def tile(type: type[S], shape: tuple[int, ...], *, major: Major = "k", swizzle: int | None = None,
          name: str | None = None) -> Tile[S]:
     """A (stages, rows, columns) or (rows, columns) tile: rows along M or N, columns along K, whatever the major.
 
     See `Layout` for `major` and `swizzle` (None: the widest that fits).
     """
-    if len(shape) not in (2, 3):
+    _asked("smem.tile(bf16, (64, 64))", type, *(shape if isinstance(shape, tuple) else (shape,)))
+    if not isinstance(shape, tuple) or len(shape) not in (2, 3):
         raise TraceError(f"a tile is (rows, columns) or (stages, rows, columns), not {shape}")
     stages, rows, columns = shape if len(shape) == 3 else (1, *shape)
     layout = Layout.of(type, rows, columns, major=major, swizzle=swizzle)
@@ -461,6 +471,7 @@ def tile(type: type[S], shape: tuple[int, ...], *, major: Major = "k", swizzle: 
 
 def array(type: type[S], count: int, *, align: int = 16, name: str | None = None) -> Shared[S]:
     """An array of `count` elements. `align` is in bytes, a power of two."""
+    _asked("smem.array(f32, 256)", type, count)
     if count < 1 or align < 1 or align & (align - 1):
         raise TraceError(f"an array has at least one element and a power-of-two alignment, not {count} and {align}")
     size = max(1, type.bits // 8)
@@ -473,6 +484,7 @@ def array(type: type[S], count: int, *, align: int = 16, name: str | None = None
 
 def mbarrier(count: int, *, name: str | None = None, check: bool = True) -> MBarriers:
     """`count` mbarrier objects of 8 bytes. `check`: compare the init count with the arrives when the kernel is complete."""
+    _asked("smem.mbarrier(4)", u64, count)
     if count < 1:
         raise TraceError(f"mbarrier({count}): ask for at least one")
     plan = current().shared

@@ -89,10 +89,14 @@ def test_wrong_number_and_name_of_operands() -> None:
     def few(a: Reg[u32]) -> None:
         add.u32(a)
 
+    def none() -> None:
+        bar.sync()
+
     def unknown(a: Reg[u32]) -> None:
         add.u32(a, 1, carry=1)
 
-    refused(few, "`add.u32` takes 2 or, with the destination first, 3 operands (d, a, b), 1 were given")
+    refused(few, "`add.u32` takes 2 or, with the destination first, 3 operands (d, a, b), 1 was given")
+    refused(none, "`bar.sync` takes 1 operand (a, b=), 0 were given")
     refused(unknown, "has no optional operand `carry` (d, a, b)")
 
 

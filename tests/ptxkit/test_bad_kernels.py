@@ -137,6 +137,10 @@ def test_what_a_loop_counts_with() -> None:
         with for_range(4, step=0):  # wrong
             pass
 
+    def as_range(n: Reg[u32]) -> None:
+        with for_range(n, 700, 256):  # type: ignore[call-overload]  # wrong
+            pass
+
     def no_stages() -> None:
         Ring(0)
 
@@ -149,6 +153,7 @@ def test_what_a_loop_counts_with() -> None:
     for function, given in ((wide, "Reg[u64](%rd0)"), (negative, "-1"), (fractional, "1.5")):
         refused(function, "an int from 0 to 2^32 - 1 or a 32-bit register", f"not {given}")
     refused(stuck, "step 0 does not end")
+    refused(as_range, "`range(first, end, by)` is `for_range(end, start=first, step=by)`")
     refused(no_stages, "a ring has at least one stage, not 0")
 
 

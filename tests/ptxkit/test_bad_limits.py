@@ -74,6 +74,30 @@ def test_allocations_that_cannot_be() -> None:
     def major() -> None:
         smem.tile(bf16, (64, 64), major="row")  # type: ignore[arg-type]
 
+    def swapped() -> None:
+        smem.array(256, u32)  # type: ignore[arg-type, type-var]
+
+    def square() -> None:
+        smem.array(u32, (16, 16))  # type: ignore[arg-type]
+
+    def counted(n: Reg[u32]) -> None:
+        smem.array(u32, n)  # type: ignore[arg-type]
+
+    def halves() -> None:
+        smem.mbarrier(0.5)  # type: ignore[arg-type]
+
+    def one() -> None:
+        smem.tile(bf16, 64)  # type: ignore[arg-type]
+
+    def wide() -> None:
+        smem.tile(bf16, ("64", 64))  # type: ignore[arg-type]
+
+    refused(swapped, "by the type of its elements, as `smem.array(f32, 256)`, not 256")
+    refused(square, "an int known while tracing, as in `smem.array(f32, 256)`, not (16, 16)")
+    refused(counted, "an int known while tracing, as in `smem.array(f32, 256)`, not Reg[u32](%r0)")
+    refused(halves, "an int known while tracing, as in `smem.mbarrier(4)`, not 0.5")
+    refused(one, "(rows, columns) or (stages, rows, columns), not 64")
+    refused(wide, "an int known while tracing, as in `smem.tile(bf16, (64, 64))`, not '64'")
     refused(nothing, "at least one element")
     refused(odd, "power-of-two alignment, not 4 and 24")
     refused(no_barriers, "ask for at least one")

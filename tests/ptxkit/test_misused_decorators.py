@@ -153,3 +153,9 @@ def test_annotations_that_mean_nothing(hint: Any, word: str) -> None:
 
     odd.__annotations__["out"] = hint
     refused(kernel(block=32)(odd).ptx, word)
+
+
+def test_a_parameter_without_an_annotation() -> None:
+    def untyped(out) -> None: ...    # type: ignore[no-untyped-def]
+
+    refused(kernel(block=32)(untyped).ptx, "parameter `out` of kernel `untyped` has no type: write TensorMap, Ptr[type], Reg[type]")
