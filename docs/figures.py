@@ -65,7 +65,7 @@ def percentile(values: Iterable[float], share: float) -> float:
 
 def random_table() -> str:
     lines = header("products | n | better library: geometric mean | 5th percentile | least | below 0.95 | cuBLAS: geometric mean")
-    for run, title in [*((run, title) for run, title, _ in KINDS.values()), ("burst", "the 43 shapes below"),
+    for run, title in [*((run, title) for run, title, _ in KINDS.values()), ("burst", f"the {count_of(BURST)()} shapes below"),
                        ("models", "shapes of models"), ("sustained", "7 large shapes under sustained load")]:
         best, cublas = ratios(run), [] if run == "models" else ratios(run, 2)     # e4m3, among others
         lines.append(f"| {title} | {len(best)} | {geometric_mean(best):.3f} | {percentile(best, 0.05):.3f} | {min(best):.3f} | "
@@ -144,7 +144,7 @@ def random_plot() -> str:
     def y(ratio: float) -> float:
         return top + height * (high - math.log2(min(max(ratio, 0.4), 4))) / (high - low)
 
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 18} {top + height + 98}" font-family="sans-serif" '
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 18} {top + height + 80}" font-family="sans-serif" '
              'font-size="12"><rect width="100%" height="100%" fill="#fff"/>']
     for ratio in (0.4, 0.5, 0.7, 1, 1.4, 2, 2.8, 4):
         parts.append(f'<path d="M{left} {y(ratio):.0f}h{width}" stroke="{"#222" if ratio == 1 else "#ddd"}"/>'
@@ -160,9 +160,12 @@ def random_plot() -> str:
     for place, (_, title, colour) in enumerate(KINDS.values()):
         across, down = left + 215 * (place % 3), 12 + 16 * (place // 3)
         parts.append(f'<circle cx="{across}" cy="{down}" r="4" fill="{colour}"/><text x="{across + 8}" y="{down + 4}">{title}</text>')
-    captions = ("operations of a product (2 M N K)", "time of the better library over that of ptxkit",
+    middle = top + height / 2
+    parts.append(f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">'
+                 "time of the better library over that of ptxkit</text>")
+    captions = ("operations of a product (2 M N K)",
                 f"dots: {len(points)} random products on an {record(RANDOM)['device']['name']}, {record(RANDOM)['date']}",
-                f"rings: {len(rings)} on an {H200}, {record(EARLIER)['date']}, with the kernels before")
+                f"rings: {len(rings)} on an {H200}, {record(EARLIER)['date']}, with older kernels")
     for line, caption in enumerate(captions):
         parts.append(f'<text x="{left + width / 2}" y="{top + height + 34 + 18 * line}" text-anchor="middle" '
                      f'fill="{"#555" if line else "#000"}">{caption}</text>')
@@ -218,6 +221,11 @@ def ceilings(name: str, *limits: str) -> Figure:
     """What the card could do at most in a record's run."""
     return lambda: ", ".join(f"{limit} {found['value']:,.0f} {found['unit']}" for limit in limits
                              for found in (record(name)["ceilings"][limit],))
+
+
+def count_of(name: str) -> Figure:
+    """How many shapes a record has."""
+    return lambda: str(len(record(name)["rows"]))
 
 
 def summed(name: str, kind: str, against: str, which: str) -> Figure:
@@ -425,6 +433,8 @@ FIGURES: dict[str, Figure] = {
     **{f"random.{kind}": random_mean(kind) for kind in KINDS},
     **{f"random.{kind}.least": random_least(kind) for kind in KINDS},
     "burst.table": burst_table,
+    **{f"{name}.count": count_of(each) for name, each in (("burst", BURST), ("sustained", SUSTAINED), ("grouped", GROUPED),
+                                                          ("attention", ATTENTION), ("fp8-rows", ROWS))},
     "burst.mean": summed(BURST, "burst bf16", "best", "geometric_mean"),
     "burst.least": summed(BURST, "burst bf16", "best", "least"),
     "burst-f16.mean": summed(BURST_F16, "burst f16", "best", "geometric_mean"),

@@ -201,6 +201,27 @@ def test_measured_figures_say_where_they_are_from() -> None:
         assert set(without_source(path.read_text(encoding="utf-8"), anywhere=False)) <= {*ARITHMETIC.get(name, ())}, name
 
 
+COUNTED = re.compile(r"(?<![\w.])\d[\d,]* (?:large |random )?(?:shapes|cases|products|layers|tests|opcodes|kernels|rules)")
+
+
+def typed(text: str) -> list[str]:
+    """The decimal numbers and counts of a page outside marks and code."""
+    prose = re.sub(r"^```.*?^```$|`[^`]*`", "", generator().figures().MARK.sub("", text), flags=re.M | re.S)
+    return [*re.findall(r"(?<![\w.-])\d+\.\d+", prose), *COUNTED.findall(prose)]
+
+
+@pytest.mark.pure
+def test_what_the_readme_types_are_versions() -> None:
+    """Those of pyproject.toml."""
+    about = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    versions = set(re.findall(r'(?:>=|Python :: )(\d+\.\d+)', about))
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert set(typed(page)) <= versions
+    pythons = re.findall(r"Python :: (\d\.\d+)", about)
+    assert f"Python {pythons[0]} to {pythons[-1]}" in page
+    assert typed("It is 1.2 times `3.4` <!-- figure: burst.mean -->1.178<!-- /figure --> over 43 shapes, sm_90a.") == ["1.2", "43 shapes"]
+
+
 @pytest.mark.pure
 def test_a_figure_without_a_source_is_noticed() -> None:
     assert without_source("It is 1.2 x cuBLAS: 700 TFLOP/s, 4.5 us, 2 to 3 times as fast.", anywhere=False) == [
