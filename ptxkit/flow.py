@@ -9,13 +9,16 @@ from typing import Any, overload
 
 from .dsl.ambient import current
 from .dsl.blocks import Block
+from .dsl.branched import Branched
 from .dsl.carried import Carried
 from .dsl.division import fast_div
+from .dsl.held import caller
 from .dsl.label import Label
-from .dsl.rebound import Locals, Names, caller, check_namesakes
+from .dsl.rebound import Names, check_namesakes
 from .dsl.reg import Index, Negated, Ptr, Reg, Special, Vec
-from .dsl.regions import leaves
+from .dsl.regions import leaves, unchanging
 from .dsl.trace import Builder
+from .dsl.uncalled import EmittingMethods
 from .errors import TraceError
 from .grammar import tree
 from .ptx import mov
@@ -53,13 +56,13 @@ class if_(Block):
         self._scope.__enter__()
         self._region = builder.regions.enter(builder, "if_", tree.Guard(guard.predicate, not guard.negated))
         self._region.alone = builder.populations[-1] == 1 or _is_elected(builder, self.predicate)
-        self._names = Locals(caller(1))
+        self._names = Branched(caller(1))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._scope.__exit__(kind, error, trace)
         if kind is None:
             builder = current()
-            self._names.check("if_")
+            self._names.check(builder, self._region)
             taken = builder.populations.pop()
             builder.regions.leave(builder, self._region)
             builder.place(self._after)
@@ -88,13 +91,13 @@ class else_(Block):
         condition = before.condition
         self._region = builder.regions.enter(builder, "else_", condition and tree.Guard(condition.predicate, not condition.negated))
         self._region.of = before
-        self._names = Locals(caller(1))
+        self._names = Branched(caller(1))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._scope.__exit__(kind, error, trace)
         if kind is None:
             builder = current()
-            self._names.check("else_")
+            self._names.check(builder, self._region)
             builder.populations.pop()
             builder.regions.leave(builder, self._region)
             builder.place(self._after)
@@ -124,7 +127,7 @@ class _Body:
         self._scope.__exit__(None, None, None)
 
 
-class Loop:
+class Loop(EmittingMethods):
     """A loop that is being traced: methods to leave it or to start its next iteration."""
 
     def __init__(self, top: str, end: str) -> None:
@@ -210,6 +213,10 @@ class _Loop(Block):
         self._body.region.repeats = running._repeat is not None
         self._body.end(builder, running)
         running._ended = True
+        if (stale := unchanging(builder.body[self._body.region.start:], top)) and stale.guard:
+            raise TraceError(
+                f"`{stale.guard.predicate}`, the predicate that ends this loop, is made before it, and nothing in the body writes it: the "
+                "loop ends in its first iteration or never. Compare in the body, as `l.break_if(k >= n)`", stale.position)
         if running._repeat is None:
             if not leaves(builder.body[self._body.region.start:], top):
                 raise TraceError("this loop never ends: nothing in its body leaves it: write `l.break_if(p)`, or `exit()`")
@@ -296,7 +303,7 @@ def for_range(stop: Index, *more: Index, start: Index = 0, step: Index = 1, **ca
     return _ForRange(stop, start, step, carried)
 
 
-class Ring:
+class Ring(EmittingMethods):
     """The position in a ring of `stages` slots: a stage register, and the parity of the current round through the ring.
 
     A consumer waits on the full barrier for the phase of this parity. The producer waits on the empty barrier with `parity ^ 1`, and does
@@ -380,7 +387,8 @@ def _operand(builder: Builder, value: Index) -> tree.Operand:
                              "`mov.u32(n)` if it never is, or `mov.u32(max.s32(n, 0))`")
         return value.operand()
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 32:
-        raise TraceError(f"a loop counts in u32: it takes an int from 0 to 2^32 - 1 or a 32-bit register, not {value!r}")
+        raise TraceError(f"a loop counts in u32: it takes an int from 0 to 2^32 - 1 or a 32-bit register, not {value!r}; "
+                         "downward is `n - 1 - i` in the body")
     return tree.Integer(value)
 
 

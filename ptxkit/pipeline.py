@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from .dsl.ambient import current
 from .dsl.reg import Index, Negated, Reg, Special
+from .dsl.uncalled import EmittingMethods
 from .errors import TraceError
 from .flow import Ring, ring
 from .idioms import init_barriers, wait
@@ -18,7 +19,7 @@ NAMED = 16
 """Named barriers of a CTA."""
 
 
-class Stages:
+class Stages(EmittingMethods):
     """The mbarriers full[stage] and empty[stage] of a ring of `stages`, and how many arrivals end a phase of each."""
 
     def __init__(self, stages: int, *, producers: int, consumers: int, name: str = "") -> None:
@@ -82,7 +83,7 @@ class Pipeline(Stages):
         mbarrier.arrive.shared__cta.b64(self.empty[stage], pred=pred)
 
 
-class NamedBarrier:
+class NamedBarrier(EmittingMethods):
     """One of the 16 barriers of a CTA, for `threads` of its threads, in whole warps. Number 0 is that of `bar.sync(0)`.
 
     Without a `number` it gets the lowest one that no object before it has. `NamedBarriers` are several, which a register chooses.

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from .dsl.ambient import current
-from .dsl.bytecode import drops
 from .dsl.convert import Mismatch, convert
 from .dsl.dropped import Result
+from .dsl.fates import loses
 from .dsl.reg import Negated, Reg, Vec
 from .dsl.rules import observe
 from .dsl.source import user_position
@@ -217,7 +217,7 @@ class Opcode(Emitting):
             builder.module.need(signature)
             builder.emit(signature.opcode, written, _guard(builder, pred))
             if fresh and (plan.pure or pred is not None):
-                lost = plan.pure and drops(sys._getframe(1))
+                lost = plan.pure and loses(sys._getframe(1))
                 if lost or pred is not None:
                     (builder.dropped if lost else builder.guarded).append(
                         Result(builder.name, written[0], signature.opcode, plan.usage(), user_position()))

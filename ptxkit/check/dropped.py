@@ -33,7 +33,8 @@ def findings(module: tree.Module, places: Places, traced: Traced) -> Iterator[Fi
 
 
 def _half(body: list[tree.Instruction], results: dict[tree.Operand, Result], places: Places) -> Iterator[Finding]:
-    """The results that a store without a guard takes, as they are or computed with, before the next branch.
+    """The results that an instruction without a guard stores or adds to an older register, as they are or computed with, before the next
+    branch.
 
     A register that a second instruction writes, with the opposite guard or before, is none.
     """
@@ -56,7 +57,7 @@ def _half(body: list[tree.Instruction], results: dict[tree.Operand, Result], pla
         source = next((holds[name] for name in read if name in holds), None)
         if source is None or instruction.guard is not None:
             continue
-        if mnemonic in STORES:
+        if mnemonic in STORES or (mnemonic not in CHOOSES and any(written[name] > 1 for name in made)):
             if source[0] not in said:
                 said.add(source[0])
                 reader = places.of(instruction.position)

@@ -1,5 +1,4 @@
-"""What the caller's code says: which names a `with` binds, whether a name is loaded before it is stored again, how a body is left, whether
-a call or an operator is a statement of its own.
+"""What the caller's code says: which names a `with` binds, whether a name is loaded before it is stored again, how a body is left.
 
 The trace sees values and no names. These questions are asked where two names of one value, or a value and its copy, must be told apart, and
 where Python leaves a body that runs on the GPU.
@@ -9,7 +8,7 @@ from __future__ import annotations
 
 import dis
 from functools import lru_cache
-from types import CodeType, FrameType
+from types import CodeType
 
 LEAVES = ("RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 """Instructions after which the next one is not executed."""
@@ -21,13 +20,11 @@ _PREPARES, _FORWARD, _BACKWARD, _RETURNS, _SAME, _UNCONDITIONAL = (
     {dis.opmap[word] for word in words if word in dis.opmap} for words in (
         ("LOAD_CONST", "SWAP", "PRECALL", "NOP", "NOT_TAKEN"), ("JUMP_FORWARD",), ("JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
         ("RETURN_VALUE", "RETURN_CONST"), ("CALL", "POP_TOP"), LEAVES))
-_DROP = dis.opmap["POP_TOP"]
-_OPERATORS = {code for word, code in dis.opmap.items() if word in ("BINARY_OP", "COMPARE_OP") or word.startswith("UNARY_")}
 _left: dict[tuple[int, int], tuple[CodeType, bool]] = {}
 
 
 @lru_cache(maxsize=32)
-def _steps(code: CodeType) -> list[dis.Instruction]:
+def steps_of(code: CodeType) -> list[dis.Instruction]:
     return [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
 
 
@@ -39,7 +36,7 @@ def local(code: CodeType, name: str) -> bool:
 def targets(code: CodeType, at: int) -> set[str]:
     """The names that are bound right after the instruction at an offset: those after `as`, or of an assignment or a `for`."""
     found: set[str] = set()
-    for each in _steps(code):
+    for each in steps_of(code):
         if each.offset <= at or each.opname in ("UNPACK_SEQUENCE", "NOP"):
             continue
         _, stored = _moves(each)
@@ -52,9 +49,9 @@ def targets(code: CodeType, at: int) -> set[str]:
 def loaded(code: CodeType, name: str, after: int, until: int | None = None) -> int | None:
     """The line where `name` is loaded before it is stored again, on some way from the instruction after an offset; None if it is not.
 
-    With `until` the ways end after that offset. `name` is `local`.
+    With `until` the ways end after that offset. Functions inside this one are not read.
     """
-    steps = _steps(code)
+    steps = steps_of(code)
     place = {each.offset: i for i, each in enumerate(steps)}
     lines = [(first, last, line) for first, last, line in code.co_lines()]
     waiting = [i for i, each in enumerate(steps) if each.offset > after][:1]
@@ -83,24 +80,31 @@ def _moves(instruction: dis.Instruction) -> tuple[tuple[str, ...], tuple[str, ..
     names = tuple(value) if isinstance(value, tuple) else (str(value),)
     if word == "STORE_FAST_LOAD_FAST":
         return names[1:], names[:1]
-    if word.startswith("LOAD_FAST") and word != "LOAD_FAST_AND_CLEAR":
+    if (word.startswith("LOAD_FAST") and word != "LOAD_FAST_AND_CLEAR") or word in ("LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME"):
         return names, ()
     if word.startswith("STORE_") and not word.startswith(("STORE_SUBSCR", "STORE_ATTR", "STORE_SLICE")):
         return (), names
     return (), names if word == "DELETE_FAST" else ()
 
 
-def drops(frame: FrameType) -> bool:
-    """Whether the call that the frame is at is a statement of its own: nothing takes its value."""
-    text, i = frame.f_code.co_code, frame.f_lasti + 2
-    while not text[i]:
-        i += 2                                       # caches
-    return text[i] == _DROP
+def last_store(code: CodeType, name: str, after: int, until: int) -> int | None:
+    """The offset of the last assignment to a name between two offsets."""
+    return max((each.offset for each in steps_of(code) if after < each.offset < until and name in _moves(each)[1]), default=None)
 
 
-def drops_operator(frame: FrameType) -> bool:
-    """Whether the frame is at an operator that is a statement of its own. At a call, such as of `map`, C code may keep the value."""
-    return frame.f_code.co_code[frame.f_lasti] in _OPERATORS and drops(frame)
+@lru_cache(maxsize=256)
+def slot_reads(code: CodeType) -> tuple[tuple[int, str, str], ...]:
+    """(offset, name, attribute) of each `name.attribute` and `name[...]` that is only read, not read and assigned as in `+=`; the attribute
+    of an item is empty."""
+    found, steps = [], steps_of(code)
+    for i, each in enumerate(steps):
+        item = each.opname == "BINARY_SUBSCR" or (each.opname == "BINARY_OP" and each.argrepr == "[]")
+        for back in range(1, 3 if item else 2) if item or each.opname in ("LOAD_ATTR", "LOAD_METHOD") else ():
+            loads = _moves(steps[i - back])[0] if i >= back else ()
+            if loads and not (item and back == 1 and len(loads) == 1):
+                name = loads[-2] if item and back == 1 else loads[-1]
+                found.append((each.offset, name, "" if item else str(each.argval)))
+    return tuple(found)
 
 
 def left_early(code: CodeType, begin: int, at: int) -> bool:
@@ -185,4 +189,4 @@ def _decoded(text: bytes, i: int) -> tuple[int, int, int]:
     return opcode, argument, i
 
 
-__all__ = ["drops", "drops_operator", "left_early", "loaded", "local", "targets"]
+__all__ = ["last_store", "left_early", "loaded", "local", "slot_reads", "steps_of", "targets"]

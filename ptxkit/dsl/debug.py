@@ -23,6 +23,8 @@ from .source import user_position
 from .trace import Builder
 
 _CONVERSION = re.compile(r"%(?:%|[-+ #0]*\d*(?:\.\d+)?(hh|h|ll|l)?([diouxXcaAeEfFgGp]))")
+_REGISTER = re.compile(r"(?:Reg|Special)\[\w+\]\(%[\w.]+\)")
+"""What Python writes of a register."""
 _EXTERNAL = {
     "vprintf": ((("b32", "result"),), (("b64", "format"), ("b64", "arguments"))),
     "__assertfail": ((), (("b64", "message"), ("b64", "file"), ("b32", "line"), ("b64", "function"), ("b64", "size"))),
@@ -35,6 +37,9 @@ def print(template: str, *values: Reg[Any] | Special[Any] | int) -> None:
     `%d %u %x %c` take 32 bits; with `l` or `ll`, and `%p`, 64 bits. `%f %e %g` take f32 and f64.
     """
     builder = current()
+    if found := _REGISTER.search(template):
+        raise TraceError(f"an f-string writes `{found[0]}` and no value, which is known on the GPU only: write "
+                         "`debug.print(\"n is %u\", n)`")
     conversions = [found for found in _CONVERSION.finditer(template) if found[0] != "%%"]
     left = _CONVERSION.sub("", template)
     if "%" in left:

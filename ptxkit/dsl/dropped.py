@@ -12,7 +12,7 @@ from ..grammar import tree
 from ..grammar.errors import Finding, Position
 from ..grammar.spelling import python_name
 from ..settings import settings
-from .bytecode import drops, drops_operator
+from .fates import drops_operator, loses, loses_operator
 from .source import user_position
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 RULES = {
     "result-dropped": "an instruction without a destination, or an operator, whose result nothing reads: the line changes nothing",
-    "result-guarded": "a guarded instruction without a destination whose result is stored everywhere",
+    "result-guarded": "a guarded instruction without a destination whose result is stored, or added to another, everywhere",
 }
 
 
@@ -66,15 +66,15 @@ class Result:
 
 
 def operated(builder: Builder, opcode: str, result: tree.Operand, *operands: tree.Operand) -> None:
-    """Emits an operator's instruction. Where the operator is a statement of its own, its result is noted as dropped."""
+    """Emits an operator's instruction. Where nothing takes the operator's value, its result is noted as dropped."""
     builder.emit(opcode, (result, *operands))
-    if drops_operator(_caller()):
+    if loses_operator(_caller()):
         builder.dropped.append(Result(builder.name, result, opcode, "", user_position()))
 
 
 def note_dropped(builder: Builder, opcode: str, result: tree.Operand) -> None:
-    """Note the place of a `p.at(i)` that is a statement of its own."""
-    if drops(_caller()):
+    """Note the place of a `p.at(i)` that nothing takes."""
+    if loses(_caller()):
         builder.dropped.append(Result(builder.name, result, opcode, "", user_position()))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Never, NoReturn
 
 from ..errors import TraceError
 
@@ -14,7 +16,7 @@ def integers_only(reg: Any, mnemonic: str) -> TraceError:
     """The error of an operator on a register that holds no integer."""
     kind = reg.type.__name__
     if kind == "pred":
-        instead = "combine predicates with &, | and ~"
+        instead = "combine predicates with `&`, `|`, `^` and `~`"
     elif mnemonic.startswith("setp."):
         instead = f"compare with `{mnemonic}.{kind}(a, b)`"
     elif mnemonic == "neg":
@@ -27,12 +29,108 @@ def integers_only(reg: Any, mnemonic: str) -> TraceError:
     return TraceError(f"operators work on integer registers, and {reg!r} is not one: {instead}")
 
 
+class InPlace:
+    """`x += y`, which always raises TraceError."""
+
+    def __init__(self, sign: str, mnemonic: str) -> None:
+        self.sign = sign
+        self.mnemonic = mnemonic
+
+    def __get__(self, reg: Any, owner: Any) -> Callable[[Never], NoReturn]:
+        return partial(self.refuse, reg)
+
+    def refuse(self, reg: Any, other: object) -> NoReturn:
+        mnemonic, kind = self.mnemonic, reg.type.__name__
+        if mnemonic in ("and_", "or_", "xor", "shl"):
+            kind = "pred" if kind == "pred" else f"b{reg.type.bits}"
+        elif reg.type.register in ("f32", "f64"):
+            mnemonic = f"{mnemonic.partition('.')[0]}.rn"
+        elif reg.type.__name__[0] not in "us":
+            kind = f"u{reg.type.bits}"
+        raise TraceError(
+            f"`x {self.sign}= y` would silently bind the Python name to a new register; to write in place say "
+            f"`{mnemonic}.{kind}(x, x, y)`, for a new value `z = x {self.sign} y`"
+        )
+
+
+def _instead(value: Any, sign: str) -> str:
+    """What is written instead of an operator on what is no register."""
+    kind = type(value).__name__
+    compares = sign in ("==", "!=", "<", "<=", ">", ">=")
+    if kind == "Vec":
+        word = "setp.eq.u32(x, y)" if compares else "add.u32(x, y)"
+        return f"take its registers one by one, as `[{word} for x, y in zip(a, b)]`"
+    if kind == "Negated":
+        return "combine predicates with `&`, `|`, `^` and `~`"
+    if kind == "Ptr":
+        return f"compute with the address in a register, `mov.u64(p) {sign} mov.u64(q)`; `p + i` and `p.at(i)` are the places of elements"
+    if "Tile" in kind:
+        return f"its parts are `t[stage].at(row, column)`; an address in a register is `t[stage].at(0, 0).register()`{_numbers(sign)}"
+    return f"compute with the address in a register, `place.register()`{_numbers(sign)}"
+
+
+def _numbers(sign: str) -> str:
+    return f", as in `a.register() {sign} b.register()`"
+
+
+def _boxed(value: Any) -> Any:
+    """An array of numpy without dimensions that holds the value."""
+    import numpy as np
+
+    box = np.empty((), object)
+    box[()] = value
+    return box
+
+
+class _Refused:
+    """An operator that a value has not: one error for each."""
+
+    def __init__(self, sign: str) -> None:
+        self.sign = sign
+
+    def __get__(self, value: Any, owner: Any) -> Any:
+        return self if value is None else partial(self.refuse, value)
+
+    def refuse(self, value: Any, *_: Any) -> NoReturn:
+        raise TraceError(f"`{self.sign}` is no instruction on a {type(value).__name__}: {_instead(value, self.sign)}")
+
+
+class _Equality(_Refused):
+    """`==` or `!=` of what is no register: it is that of identity only with itself and None."""
+
+    def refuse(self, value: Any, *other: Any) -> Any:
+        if other and (other[0] is value or other[0] is None):
+            return (other[0] is value) == (self.sign == "==")
+        return super().refuse(value)
+
+
 class NoItems:
-    """Values that no item is assigned to. Type checkers know it without these methods."""
+    """Values that no item is assigned to, and without operators but for those that a class has. Type checkers know it without these."""
 
     __slots__ = ()
 
     if not TYPE_CHECKING:
+
+        def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **given: Any) -> Any:
+            """Of an array of registers each element's operator. numpy cannot compute with a register itself."""
+            if any(hasattr(each, "dtype") and each.dtype.hasobject for each in inputs) and method == "__call__":
+                return ufunc(*[_boxed(each) if isinstance(each, NoItems) else each for each in inputs], **given)
+            raise TraceError(f"numpy's `{ufunc.__name__}` computes while tracing, and {self!r} has no value then: call an instruction of "
+                             "ptxkit.ptx, as `ex2.approx.f32(x)`; a number of numpy becomes one of Python with `int(i)` or `float(x)`")
+
+        __hash__ = object.__hash__
+        __eq__, __ne__ = _Equality("=="), _Equality("!=")
+        __lt__, __le__, __gt__, __ge__ = _Refused("<"), _Refused("<="), _Refused(">"), _Refused(">=")
+        __add__ = __radd__ = __iadd__ = _Refused("+")
+        __sub__ = __rsub__ = __isub__ = _Refused("-")
+        __mul__ = __rmul__ = __imul__ = _Refused("*")
+        __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _Refused("//")
+        __mod__ = __rmod__ = _Refused("%")
+        __and__ = __rand__ = _Refused("&")
+        __or__ = __ror__ = _Refused("|")
+        __xor__ = __rxor__ = _Refused("^")
+        __lshift__, __rshift__, __matmul__, __pow__ = _Refused("<<"), _Refused(">>"), _Refused("@"), _Refused("**")
+        __neg__, __pos__, __invert__, __abs__ = _Refused("-"), _Refused("+"), _Refused("~"), _Refused("abs")
 
         def __setitem__(self, index: Any, value: Any) -> NoReturn:
             kind = type(self).__name__
@@ -97,9 +195,37 @@ class NoQuotient:
 
         def __exit__(self, *_: object) -> None: ...
 
+        def __getitem__(self, index: Any) -> NoReturn:
+            raise TraceError(f"{self!r} is one value and has no items: `(x >> 8) & 0xFF` is a byte of it; `ld.global_.v4.u32(p)` gives "
+                             "four registers")
+
+        def __len__(self) -> NoReturn:
+            raise TraceError(f"{self!r} is one value and has no length: `ld.global_.v4.u32(p)` gives four registers")
+
+        def __pos__(self) -> NoReturn:
+            raise TraceError("`+x` emits nothing: write `x`, or `abs.s32(x)` for the magnitude")
+
+        def __divmod__(self, other: Any) -> NoReturn:
+            raise TraceError("Python's `divmod` is no instruction: write `x // y` and `x % y`; `ptxkit.idioms.fast_div(x, 10)` divides "
+                             "by a constant")
+
+        def __matmul__(self, other: Any) -> NoReturn:
+            raise TraceError("`@` is no instruction: products of matrices are `mma` and `wgmma`")
+
+        def __round__(self, digits: Any = None) -> NoReturn:
+            kind = self.type.__name__
+            raise TraceError(f"Python's `round` emits nothing: write `cvt.rni.s32.{kind}(x)` for an integer, "
+                             f"`cvt.rni.{kind}.{kind}(x)` for a float")
+
+        def __format__(self, spec: str) -> str:
+            if spec:
+                raise TraceError(f"{self!r} has no value while the kernel is being traced, so that Python cannot format it: "
+                                 "`debug.print(\"x is %u\", x)` prints on the GPU")
+            return repr(self)
+
         def __abs__(self) -> NoReturn:
             kind = self.type.__name__
             raise TraceError(f"Python's `abs` emits nothing: write `abs.{kind.replace('u', 's')}(x)`, with `abs` of ptxkit.ptx")
 
 
-__all__ = ["NoItems", "NoQuotient", "NotRead", "integers_only"]
+__all__ = ["InPlace", "NoItems", "NoQuotient", "NotRead", "integers_only"]

@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, overload
 
 from ..errors import TraceError
 from ..grammar import tree
 from ..types import Scalar, b32, b64, integer, integer16, integer32, integer64, pred, s16, s32, s64, u16, u32, u64
 from .ambient import current
 from .dropped import note_dropped, operated, refuse_dropped
-from .refused import NoItems, NoQuotient, NotRead, integers_only
+from .fates import check_member
+from .refused import InPlace, NoItems, NoQuotient, NotRead, integers_only
 from .signs import check_signs
 
 if TYPE_CHECKING:
@@ -107,30 +108,6 @@ class _Negation(_Operator):
         return partial(_unary, self.mnemonic, "s", reg)
 
 
-class _InPlace:
-    """`x += y`, which always raises TraceError."""
-
-    def __init__(self, sign: str, mnemonic: str) -> None:
-        self.sign = sign
-        self.mnemonic = mnemonic
-
-    def __get__(self, reg: Scalars[Any], owner: Any) -> Callable[[Never], NoReturn]:
-        return partial(self.refuse, reg)
-
-    def refuse(self, reg: Scalars[Any], other: object) -> NoReturn:
-        mnemonic, kind = self.mnemonic, reg.type.__name__
-        if mnemonic in ("and_", "or_", "xor", "shl"):
-            kind = "pred" if reg.type is pred else f"b{reg.type.bits}"
-        elif reg.type.register in ("f32", "f64"):
-            mnemonic = f"{mnemonic.partition('.')[0]}.rn"
-        elif reg.type not in _INTEGER:
-            kind = f"u{reg.type.bits}"
-        raise TraceError(
-            f"`x {self.sign}= y` would silently bind the Python name to a new register; to write in place say "
-            f"`{mnemonic}.{kind}(x, x, y)`, for a new value `z = x {self.sign} y`"
-        )
-
-
 class Scalars(NoQuotient, Value, Generic[T]):
     """The base of registers and special registers: a scalar type and the operators. Python cannot see their values."""
 
@@ -138,7 +115,9 @@ class Scalars(NoQuotient, Value, Generic[T]):
 
     type: type[T]
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        check_member(self)
+        return object.__hash__(self)
 
     def __bool__(self) -> NoReturn:
         raise TraceError(
@@ -170,9 +149,9 @@ class Scalars(NoQuotient, Value, Generic[T]):
     def __ne__(self, other: object) -> Reg[pred]:  # type: ignore[override]
         return _compare("ne", self, other)
 
-    __iadd__, __isub__, __imul__ = _InPlace("+", "add"), _InPlace("-", "sub"), _InPlace("*", "mul.lo")
-    __iand__, __ior__, __ixor__ = _InPlace("&", "and_"), _InPlace("|", "or_"), _InPlace("^", "xor")
-    __ilshift__, __irshift__ = _InPlace("<<", "shl"), _InPlace(">>", "shr")
+    __iadd__, __isub__, __imul__ = InPlace("+", "add"), InPlace("-", "sub"), InPlace("*", "mul.lo")
+    __iand__, __ior__, __ixor__ = InPlace("&", "and_"), InPlace("|", "or_"), InPlace("^", "xor")
+    __ilshift__, __irshift__ = InPlace("<<", "shl"), InPlace(">>", "shr")
 
 
 class Reg(Scalars[T]):
@@ -402,6 +381,8 @@ class Vec(Value, Generic[T, N]):
     @overload
     def __getitem__(self, index: slice) -> Vec[T, Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, int) and not -len(self.elements) <= index < len(self.elements):
+            raise TraceError(f"a Vec of {len(self.elements)} registers has no item {index}: its last is `v[{len(self.elements) - 1}]`")
         return Vec(self.elements[index]) if isinstance(index, slice) else self.elements[index]
 
     def __iter__(self) -> Iterator[Reg[T]]:
@@ -469,6 +450,8 @@ class Ptr(NotRead, Value, Generic[T]):
         return self.at(index)
 
     def __sub__(self, index: int) -> Ptr[T]:
+        if isinstance(index, Value) and not isinstance(index, Scalars):
+            raise TraceError(f"`p - q` is no instruction: the distance in elements is `(mov.u64(p) - mov.u64(q)) // {self.size}`")
         return self + -index
 
     def at(self, index: Index | Reg[integer64]) -> Ptr[T]:

@@ -16,6 +16,7 @@ from ..grammar.special import RESERVED, SPECIAL
 from ..grammar.walk import instructions
 from ..types import Scalar
 from .blocks import check_entered
+from .branched import check_rebound
 from .names import SYMBOL
 from .rebound import check_results
 from .reg import Reg
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .dropped import Result
     from .marks import Marks
     from .module import ModuleBuilder
+    from .reg import Value
 
 S = TypeVar("S", bound=Scalar)
 V = TypeVar("V")
@@ -68,6 +70,8 @@ class Builder:
         """The blocks that were made and not entered yet, and where."""
         self.results: list[tuple[int, set[str], str, CodeType, int]] = []
         """Of each loop that carries a value under the value's own name: where it ends, the registers, the name, the code and the place."""
+        self.rebound: list[tuple[int, Value, str, str, Position | None]] = []
+        """Slots that an `if_` body binds to an older value: the statement after the body, the value, the kind, the path, the line."""
         self.dropped: list[Result] = []
         """The results that the author's code takes from no call."""
         self.guarded: list[Result] = []
@@ -228,6 +232,7 @@ class Builder:
         reads = self._reads()
         check_reads(self, reads, _PREFIX)
         check_results(self, reads)
+        check_rebound(self, reads)
         self.module.guarded += self.guarded
         self.module.dropped += [each for each in self.dropped if not any(name in reads for name in names(each.result))]
         if self.module.joined:

@@ -25,7 +25,16 @@ class Emitting:
     __slots__ = ()
 
 
-_POP, _NAMES = dis.opmap["POP_TOP"], ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")
+class EmittingMethods:
+    """What has methods that emit, and is kept in a name: pipelines, barriers, rings, loops."""
+
+    def __init_subclass__(cls) -> None:
+        _methods.update(name for name, value in vars(cls).items() if isinstance(value, FunctionType) and not name.startswith("_"))
+
+
+_methods = {"place"}
+"""The names of methods that emit; first that of a label."""
+_POP, _NAMES = dis.opmap["POP_TOP"], ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST")
 _DROPPED = re.compile(rb"(?=[%b].(?:\0\0)*%b)" % (re.escape(bytes(dis.opmap[word] for word in ("LOAD_ATTR", *_NAMES))),
                                                      re.escape(bytes((_POP,)))), re.DOTALL)
 MOST = 400
@@ -88,8 +97,8 @@ def _read(code: CodeType) -> Iterator[tuple[tuple[str, ...], int]]:
     line = code.co_firstlineno
     for each in dis.get_instructions(code):
         line = each.starts_line or line if not isinstance(each.starts_line, bool) else each.line_number or line  # type: ignore[attr-defined]
-        if each.opname in _NAMES:
-            path = [str(each.argval)]
+        if each.opname in _NAMES or each.opname.startswith("LOAD_FAST"):
+            path = [str(each.argval[-1] if isinstance(each.argval, tuple) else each.argval)]
         elif each.opname == "LOAD_ATTR" and path:
             path.append(str(each.argval))
         elif each.opname == "POP_TOP" and path:
@@ -101,6 +110,8 @@ def _read(code: CodeType) -> Iterator[tuple[tuple[str, ...], int]]:
 
 def _emits(given: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     """Whether the names are something that emits when it is called: an opcode, or a function of this package."""
+    if len(path) > 1 and path[-1] in _methods:
+        return True
     value = given.get(path[0])
     for name in path[1:]:
         if not isinstance(value, Emitting | ModuleType):
@@ -115,4 +126,4 @@ def _emits(given: Mapping[str, Any], path: tuple[str, ...]) -> bool:
                                          and not outside(value.__code__.co_filename))
 
 
-__all__ = ["Emitting", "check_called"]
+__all__ = ["Emitting", "EmittingMethods", "check_called"]

@@ -159,3 +159,29 @@ def test_a_parameter_without_an_annotation() -> None:
     def untyped(out) -> None: ...    # type: ignore[no-untyped-def]
 
     refused(kernel(block=32)(untyped).ptx, "parameter `out` of kernel `untyped` has no type: write TensorMap, Ptr[type], Reg[type]")
+
+
+def test_the_line_of_a_block_or_cluster_that_cannot_be() -> None:
+    @kernel(block=2048)
+    def large(n: Reg[u32]) -> None:
+        pass
+
+    @kernel(block=32, cluster=20)
+    def wide(n: Reg[u32]) -> None:
+        pass
+
+    @kernel(block=lambda given_: given_["THREADS"])
+    def of_config(n: Reg[u32], *, THREADS: int = 32) -> None:
+        pass
+
+    for wrong, words in ((large, "1 to 1024 threads, not 2048"), (wide, "1 to 16 CTAs")):
+        with pytest.raises(TraceError, match=words) as caught:
+            wrong.trace()
+        assert caught.value.position is not None
+        assert caught.value.position.line == wrong.function.__code__.co_firstlineno
+    first = test_the_line_of_a_block_or_cluster_that_cannot_be.__code__.co_firstlineno
+    for config, words in (({"THREADS": 2048}, "not 2048"), ({"cluster": 20}, "stands in @kernel"), ({"block": 2048}, "stands in @kernel")):
+        with pytest.raises(TraceError, match=words) as caught:
+            of_config.trace(**config)
+        assert caught.value.position is not None
+        assert (caught.value.position.file, caught.value.position.line > first + 15) == (__file__, True)
