@@ -218,6 +218,22 @@ static uint64_t px_alone(uint64_t inner, int single, unsigned bytes)
     return single ? px_ceil(inner * bytes, 16) * 16 / bytes : inner;
 }
 
+/* Fails if d shares bytes with an operand of `lines` lines of `inner` elements: certainly, if both have the same distance from line to line,
+   or no gaps; what else lies among one another is the caller's to know. */
+static int px_apart(const px_layer *layer, const px_product *product, const char *name, const void *other, uint64_t ld, uint64_t inner,
+                    uint64_t lines)
+{
+    const uint64_t d = (uintptr_t)product->d, at = (uintptr_t)other, out = (uint64_t)layer->out_bytes, bytes = (uint64_t)layer->bytes;
+    const uint64_t d_pitch = product->ldd * out, d_width = layer->n * out, pitch = ld * bytes, width = inner * bytes;
+    const uint64_t d_end = d + (product->m - 1) * d_pitch + d_width, end = at + (lines - 1) * pitch + width;
+    const uint64_t past = d_pitch && at >= d ? (at - d) % d_pitch : d_pitch ? (d_pitch - (d - at) % d_pitch) % d_pitch : 0;
+    const int gapless = (product->m == 1 || d_pitch == d_width) && (lines == 1 || pitch == width);
+    if (d >= end || at >= d_end || !(gapless || (pitch == d_pitch && (past < d_width || past + width > d_pitch))))
+        return PX_OK;
+    return px_fail(PX_WRONG_ARGUMENT, "d and %s share memory: a launch writes d in no fixed order while it reads %s; give d memory of its own",
+                   name, name);
+}
+
 /* Leading dimensions of 0 are those of lines without gaps; those of a single line do not matter. Fails for what the configuration cannot take. */
 static int px_checked(const px_layer *layer, const px_plan *plan, px_product *product)
 {
@@ -236,6 +252,10 @@ static int px_checked(const px_layer *layer, const px_plan *plan, px_product *pr
         status = px_line("b", product->b, product->ldb, b_inner, bytes, plan->b_unit);
     if (status == PX_OK)
         status = px_line("d", product->d, product->ldd, layer->n, out, plan->d_unit);
+    if (status == PX_OK)
+        status = px_apart(layer, product, "a", product->a, product->lda, a_inner, layer->m_is_fast ? layer->k : product->m);
+    if (status == PX_OK)
+        status = px_apart(layer, product, "b", product->b, product->ldb, b_inner, layer->n_is_fast ? layer->k : layer->n);
     if (status == PX_OK && layer->scales && ((uintptr_t)product->a_scale % 4 || (uintptr_t)product->b_scale % 4
                                              || product->a_scale == NULL || product->b_scale == NULL))
         return px_fail(PX_WRONG_ARGUMENT, "a_scale and b_scale are addresses of float32 numbers on the device");
@@ -398,7 +418,9 @@ static int px_needs(const px_layer *layer, px_plan *plan, uint64_t m, uint64_t *
 {
     uint64_t clusters = 0;
     px_grid grid;
-    int device = -1, status = px_clusters(plan, &clusters, &device);
+    int device = -1, status = bytes == NULL ? px_fail(PX_WRONG_ARGUMENT, "bytes is NULL: it is where the size of the workspace goes") : PX_OK;
+    if (status == PX_OK)
+        status = px_clusters(plan, &clusters, &device);
     if (status == PX_OK)
         status = px_gridded(layer, plan, m, clusters, &grid);
     if (status == PX_OK && plan->hilbert)
@@ -414,6 +436,8 @@ static int px_prepare(px_kernel *kernel, void *workspace, uint64_t bytes, void *
     int status = px_ready(kernel), result;
     if (status != PX_OK || bytes == 0)
         return status;
+    if (workspace == NULL)
+        return px_fail(PX_WRONG_ARGUMENT, "the workspace is NULL, and %llu bytes are to be prepared", (unsigned long long)bytes);
     result = px_driver.clear((uint64_t)(uintptr_t)workspace, 0, px_least(bytes, PX_COUNTER_BYTES), stream);
     return result ? px_fail(PX_REFUSED, "the driver does not clear the workspace: %s", px_words(result)) : PX_OK;
 }

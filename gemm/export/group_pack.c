@@ -2,8 +2,13 @@
 
 static int px_group_find(const NAME_group *group, const px_group_table **table)
 {
-    const uint64_t mean = group->mean_rows ? group->mean_rows : group->groups ? px_ceil(group->rows, group->groups) : 0;
+    uint64_t mean;
     int i, j;
+    if (group == NULL) {
+        px_fail(PX_WRONG_ARGUMENT, "group is NULL");
+        return -1;
+    }
+    mean = group->mean_rows ? group->mean_rows : group->groups ? px_ceil(group->rows, group->groups) : 0;
     for (i = 0; i < (int)(sizeof px_group_tables / sizeof *px_group_tables); ++i) {
         const px_group_table *each = &px_group_tables[i];
         const px_group_layer *layer = &each->layer;
@@ -38,6 +43,8 @@ int NAME_group_workspace(const NAME_group *group, uint64_t *bytes)
     int choice = px_group_find(group, &table);
     if (choice < 0)
         return PX_WRONG_ARGUMENT;
+    if (bytes == NULL)
+        return px_fail(PX_WRONG_ARGUMENT, "bytes is NULL: it is where the size of the workspace goes");
     for (*bytes = 0; choice >= 0; choice = px_group_plans[choice].second)
         *bytes = px_most(*bytes, px_group_plans[choice].workspace);
     return PX_OK;

@@ -3,9 +3,14 @@
 /* The table of a product and the number of its plan; -1 with a sentence. */
 static int px_find(const NAME_product *product, const px_table **table)
 {
-    const uint64_t line = product->a_scale_ld ? product->a_scale_ld : product->m;
-    const int padded = line % 4 == 0;
-    int i, j, other = 0;
+    uint64_t line;
+    int i, j, padded, other = 0;
+    if (product == NULL) {
+        px_fail(PX_WRONG_ARGUMENT, "product is NULL");
+        return -1;
+    }
+    line = product->a_scale_ld ? product->a_scale_ld : product->m;
+    padded = line % 4 == 0;
     for (i = 0; i < (int)(sizeof px_tables / sizeof *px_tables); ++i) {
         const px_table *each = &px_tables[i];
         const px_layer *layer = &each->layer;

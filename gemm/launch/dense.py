@@ -16,7 +16,7 @@ from ptxkit.newest import Newest
 from ptxkit.runtime import driver, images
 from ptxkit.runtime.arrays import ArrayView, are_tensors, marks, marks_of_three
 from ptxkit.runtime.compiled import Compiled
-from ptxkit.runtime.launch import current_stream, empty_like_owner, raw_stream, refuse_gradients, same_device, view
+from ptxkit.runtime.launch import STREAMS, empty_like_owner, raw_stream, refuse_gradients, same_device, view
 from ptxkit.runtime.launcher import EncodedTensorMap, Launcher, encode_tiled
 from ptxkit.runtime.overlap import refuse_overlap
 from ptxkit.types import TYPES, u8
@@ -329,7 +329,7 @@ _PLAIN = astuple(PLAIN)                         # compared before an object is m
 def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_dtype: Any, config: DenseConfig | None, stream: Any) -> Any:
     """The warm path: a launch is known by what tells its arrays from others. What is asked of arrays that are new is asked once."""
     if getattr(a, "requires_grad", False) or getattr(b, "requires_grad", False) or getattr(out, "requires_grad", False) \
-            or (rest is not _NOTHING and any(getattr(array, "requires_grad", False) for array in rest)):
+            or (rest is not _NOTHING and [array for array in rest if array is not None and getattr(array, "requires_grad", False)]):
         refuse_gradients(("a", a), ("b", b), ("out", out), *zip(Arrays._fields[3:], rest, strict=True))
     if out is None and are_tensors(a, b):
         out, out_dtype = _new(a, b, out_dtype), None
@@ -368,7 +368,7 @@ def again(a: Any, b: Any, out: Any) -> None:
     if launch is None:
         _run(a, b, out, _NOTHING, PLAIN, None, None, None)
     else:
-        launch.run(current_stream(launch.like))
+        launch.run(STREAMS["torch"](launch.like.device))        # as `current_stream`; the first call has put it there
 
 
 def _new(a: Any, b: Any, out_dtype: Any) -> Any:

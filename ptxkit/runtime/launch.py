@@ -11,6 +11,7 @@ from ..types import TYPES
 from .arrays import NUMPY_NAMES, ArrayView, DeviceArray, device_array, view
 
 __all__ = [
+    "STREAMS",
     "ArrayView",
     "DeviceArray",
     "check_aligned",
@@ -55,9 +56,9 @@ def current_stream(like: ArrayView | None) -> int:
     """The CUstream on which the library of this array works now. Raises LaunchError where that library does not tell."""
     if like is None:
         raise LaunchError("no argument is an array, so there is no library whose current stream could be meant: pass stream=")
-    current = _CURRENT.get(like.owner)
+    current = STREAMS.get(like.owner)
     if current is None:
-        current = _CURRENT[like.owner] = _stream_of(like.owner)
+        current = STREAMS[like.owner] = _stream_of(like.owner)
     return current(like.device)
 
 
@@ -74,7 +75,8 @@ def _stream_of(owner: str) -> Callable[[int], int]:
     raise LaunchError("the library of this launch's arrays does not say which stream it works on: pass stream=")
 
 
-_CURRENT: dict[str, Callable[[int], int]] = {}
+STREAMS: dict[str, Callable[[int], int]] = {}
+"""From the ordinal of a device to the current CUstream, for each library that was asked once."""
 
 
 def empty_like_owner(like: ArrayView, shape: tuple[int, ...], dtype: str) -> Any:

@@ -113,18 +113,18 @@ def of_rows(dout: Any, rows: Any, dtype: Any, place: Any, weights: Any = None, s
     """The gradient of y: a combine of the rows of `dout`, by the choices that take each row of y, in their order."""
     if back is not None:
         own = None if weights is None else weights.reshape(-1)[back.clamp(min=0)]
-        return _ops.combine(dout, _row_of(back, place, starts), own, out_dtype=dtype)
+        return _ops.combine.default(dout, _row_of(back, place, starts), own, out_dtype=dtype)
     ordered, order = place.reshape(-1).sort(stable=True)
     begins = torch.searchsorted(ordered, torch.arange(rows + 1, dtype=torch.int32, device=place.device), out_int32=True)
     order = order.int()
     own = None if weights is None else weights.reshape(-1)[order]
-    return _ops.combine(dout, _row_of(order, place, starts), own, begins, out_dtype=dtype)
+    return _ops.combine.default(dout, _row_of(order, place, starts), own, begins, out_dtype=dtype)
 
 
 def dot(a: Any, first: Any, b: Any, second: Any) -> Any:
     """The products of pairs of rows, in float32; where gradients are recorded, out of torch's operators."""
     if not torch.is_grad_enabled():
-        return _ops.row_products(a, first, b, second)
+        return _ops.row_products.default(a, first, b, second)
     there = (first >= 0) & (first < a.shape[0]) & (second >= 0) & (second < b.shape[0])
     one, other = (each.float()[number.clamp(0, each.shape[0] - 1)] for each, number in ((a, first), (b, second)))
     return torch.where(there, (one * other).sum(-1), 0)

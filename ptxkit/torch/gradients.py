@@ -23,14 +23,14 @@ def dense_product(a: Any, b: Any, like: Any, alpha: float = 1.0) -> Any:
     dtype = like.dtype
     if a.ndim == b.ndim == 2 == like.ndim:
         return _like(a, b, like, alpha, dtype)
-    found = _ops.gemm(a, b, alpha=alpha, out_dtype=dtype if like.shape == (*a.shape[:-1], b.shape[-1]) else torch.float32)
+    found = _ops.gemm.default(a, b, alpha=alpha, out_dtype=dtype if like.shape == (*a.shape[:-1], b.shape[-1]) else torch.float32)
     return found.sum_to_size(like.shape).to(dtype)
 
 
 def _like(a: Any, b: Any, like: Any, alpha: float, dtype: Any) -> Any:
     if like.stride(0) == 1 and like.shape[0] > 1:
-        return _ops.gemm(b.mT, a.mT, alpha=alpha, out_dtype=dtype).mT
-    return _ops.gemm(a, b, alpha=alpha, out_dtype=dtype)
+        return _ops.gemm.default(b.mT, a.mT, alpha=alpha, out_dtype=dtype).mT
+    return _ops.gemm.default(a, b, alpha=alpha, out_dtype=dtype)
 
 
 def packed(gradient: Any) -> Any:
@@ -83,7 +83,7 @@ def gemm(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     of_residual = gradient.to(residual_is) if wanted[3] else None
     dz = gradient
     if activation is not None:
-        z = _ops.gemm(a, b, bias=bias, c=c, alpha=alpha, beta=beta, out_dtype=torch.float32)
+        z = _ops.gemm.default(a, b, bias=bias, c=c, alpha=alpha, beta=beta, out_dtype=torch.float32)
         dz = activated(activation, gradient, z)
     of_bias = _summed(_matrices(a, b, dz), *bias_is) if wanted[2] else None
     of_c = (beta * dz.float()).to(c_is) if wanted[4] else None
@@ -138,9 +138,9 @@ def grouped(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     if b.ndim == 2:
         dz = packed(gradient.to(a.dtype))
         if ctx.wanted[0]:                                     # b [T, N] by dz [G, M, N]: a.T [T, M]
-            of_a = _ops.grouped_gemm(b, dz.mT, offs, clear_rest=True).mT
+            of_a = _ops.grouped_gemm.default(b, dz.mT, offs, clear_rest=True).mT
         if ctx.wanted[1]:
-            of_b = _ops.grouped_gemm(a.mT, dz, offs, clear_rest=True)
+            of_b = _ops.grouped_gemm.default(a.mT, dz, offs, clear_rest=True)
         return of_a, of_b, *(None,) * 8
     return *_of_groups(ctx, a, b, offs, gradient, gather, back), *(None,) * 8
 
@@ -150,18 +150,18 @@ def _of_groups(ctx: Any, a: Any, b: Any, offs: Any, gradient: Any, gather: Any =
     of_a = of_b = None
     dz = gradient
     if ctx.activation is not None:
-        dz = of_gate(gradient, _ops.grouped_gemm(a, b, offs, out_dtype=torch.float32, clear_rest=True, gather=gather), a.dtype)
+        dz = of_gate(gradient, _ops.grouped_gemm.default(a, b, offs, out_dtype=torch.float32, clear_rest=True, gather=gather), a.dtype)
     dz = packed(dz.to(a.dtype))
     if ctx.wanted[0]:
-        of_a = _ops.grouped_gemm(dz, b.mT, offs, clear_rest=True)
+        of_a = _ops.grouped_gemm.default(dz, b.mT, offs, clear_rest=True)
         if gather is not None:
             of_a = combine.of_rows(of_a, a.shape[0], a.dtype, gather[:, None], back=back)
     if ctx.wanted[1]:
         if gather is not None:
-            a = _ops.combine(a, gather[:, None], back=back)
+            a = _ops.combine.default(a, gather[:, None], back=back)
         starts = offs if offs.shape[0] == b.shape[0] + 1 else torch.nn.functional.pad(offs, (1, 0))
         turned = b.stride(-2) == 1 and b.shape[-2] > 1
-        of_b = _ops.weight_gradient(dz, a, starts).mT if turned else _ops.weight_gradient(a, dz, starts)
+        of_b = _ops.weight_gradient.default(dz, a, starts).mT if turned else _ops.weight_gradient.default(a, dz, starts)
     return of_a, of_b
 
 
@@ -175,7 +175,7 @@ def save_quantized(ctx: Any, a: Any, b: Any, offs: Any, out_dtype: Any = None, a
 def quantized(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     """The gradients of `quantized_grouped_gemm`: those of `grouped_gemm` of the dequantised operands."""
     a, b, offs = ctx.saved_tensors
-    x, w = _ops.rounded_to_blocks(a, "1x128"), _ops.rounded_to_blocks(b.mT, "128x128")
+    x, w = _ops.rounded_to_blocks.default(a, "1x128"), _ops.rounded_to_blocks.default(b.mT, "128x128")
     return *_of_groups(ctx, x, w.mT, offs, gradient), *(None,) * 5
 
 
@@ -192,7 +192,7 @@ def of_gate(gradient: Any, z: Any, dtype: Any) -> Any:
     """The gradient of z [M, 2 N], gate and up, from that of silu(gate) * up, for operands of this type."""
     gradient = packed(gradient)
     if not torch.is_grad_enabled() and gradient.dtype is dtype and gate.fits(gradient, z):
-        return _ops.gate_gradient(gradient, z)
+        return _ops.gate_gradient.default(gradient, z)
     of_gates, ups = z.chunk(2, dim=-1)
     gradient = gradient.float()
     return torch.cat([of_silu(gradient * ups, of_gates), gradient * torch.nn.functional.silu(of_gates)], dim=-1)
@@ -209,7 +209,7 @@ def gated(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     count = math.prod(a.shape[:-1])
     rows = a.reshape(count, a.shape[-1])
-    z = _ops.gemm(rows, b, out_dtype=torch.float32)
+    z = _ops.gemm.default(rows, b, out_dtype=torch.float32)
     dz = packed(of_gate(gradient.reshape(count, gradient.shape[-1]), z, a.dtype).to(a.dtype))
     of_a = dense_product(dz, b.mT, rows).reshape(a.shape) if ctx.wanted[0] else None
     return of_a, dense_product(rows.mT, dz, b) if ctx.wanted[1] else None, None
@@ -224,8 +224,8 @@ def weight_gradient(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     """The gradients of `weight_gradient`: of a and b."""
     a, b, offs = ctx.saved_tensors
     dz = packed(gradient.to(a.dtype))
-    of_a = _ops.grouped_gemm(b, dz.mT, offs, clear_rest=True) if ctx.wanted[0] else None
-    of_b = _ops.grouped_gemm(a, dz, offs, clear_rest=True) if ctx.wanted[1] else None
+    of_a = _ops.grouped_gemm.default(b, dz.mT, offs, clear_rest=True) if ctx.wanted[0] else None
+    of_b = _ops.grouped_gemm.default(a, dz, offs, clear_rest=True) if ctx.wanted[1] else None
     return of_a, of_b, None, None
 
 

@@ -23,7 +23,7 @@ class Linear(_nn.Linear):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         """x @ weight.T + bias, in one launch."""
-        return torch.ops.ptxkit.gemm(x, self.weight.t(), self.bias)
+        return torch.ops.ptxkit.gemm.default(x, self.weight.t(), self.bias)
 
 
 class GatedMLP(_nn.Module):  # type: ignore[misc]
@@ -64,7 +64,7 @@ class GatedMLP(_nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         """x [..., features] gives [..., features]."""
-        return torch.ops.ptxkit.gemm(torch.ops.ptxkit.gated_gemm(x, self.gate_up.t()), self.down.t())
+        return torch.ops.ptxkit.gemm.default(torch.ops.ptxkit.gated_gemm.default(x, self.gate_up.t()), self.down.t())
 
     def extra_repr(self) -> str:
         """What `print` shows."""

@@ -21,7 +21,7 @@ Quantisation = Literal["blocks"]
 def by_expert(experts: Any, count: int) -> Sorted:
     """The routing of choices [tokens, top_k] among `count` experts, in one launch; nothing waits for it. Choices of no expert, below 0 or
     not below `count`, have slots after those of all experts, which nothing computes."""
-    return Sorted(*_ops.sort_choices(experts.to(torch.int32).contiguous(), count))
+    return Sorted(*_ops.sort_choices.default(experts.to(torch.int32).contiguous(), count))
 
 
 class MoE(_nn.Module):  # type: ignore[misc]
@@ -84,10 +84,10 @@ class MoE(_nn.Module):  # type: ignore[misc]
 
     def route(self, rows: Any) -> tuple[Any, Any]:
         """The weights of each token's experts, float32 [tokens, top_k], and their numbers. Those of no expert, such as -1, add nothing."""
-        logits = _ops.gemm(rows, self.router.t(), out_dtype=torch.float32)
+        logits = _ops.gemm.default(rows, self.router.t(), out_dtype=torch.float32)
         over_all = self.softmax == "before" and not self.normalise
         if takes(self.experts, self.top_k):
-            weights, experts = _ops.choose_experts(logits, self.top_k, over_all)
+            weights, experts = _ops.choose_experts.default(logits, self.top_k, over_all)
             return weights, experts
         if not over_all:
             chosen, experts = logits.topk(self.top_k, dim=-1)
@@ -107,10 +107,10 @@ class MoE(_nn.Module):  # type: ignore[misc]
         if self.gather:
             hidden = product(rows, gate_up, routing.offs, activation="silu_and_mul", gather=token, back=routing.slot)
         else:
-            own = _ops.combine(rows, token[:, None], back=routing.slot)
+            own = _ops.combine.default(rows, token[:, None], back=routing.slot)
             hidden = product(own, gate_up, routing.offs, activation="silu_and_mul")
         given = product(hidden, self.down.mT, routing.offs)
-        return _ops.combine(given, routing.slot, weights, back=routing.choice[:, None]).view(x.shape)
+        return _ops.combine.default(given, routing.slot, weights, back=routing.choice[:, None]).view(x.shape)
 
     def extra_repr(self) -> str:
         """What `print` shows."""

@@ -79,7 +79,7 @@ def torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", module)
     monkeypatch.setattr(arrays, "_TORCH", {})
     monkeypatch.setattr(arrays, "_TENSORS", set())
-    monkeypatch.setattr(launch, "_CURRENT", {})
+    monkeypatch.setattr(launch, "STREAMS", {})
     with stubbed():
         module.current, module.card = current, card
         yield module

@@ -28,7 +28,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(arrays, "_TENSORS", set())
     monkeypatch.setattr(arrays, "_TORCH", {})               # the two are filled together
     monkeypatch.setattr(torch.Tensor, "get_device", lambda tensor: 0)
-    monkeypatch.setitem(launch._CURRENT, "torch", lambda device: 1)
+    monkeypatch.setitem(launch.STREAMS, "torch", lambda device: 1)
     arrays.view(torch.empty(1))
     with stub.installed() as made:
         yield made
