@@ -26,7 +26,7 @@ from ..config.dense import DenseConfig
 from ..config.parts import MAX_CLUSTER, ROWS, Pingpong, SplitK, StreamK, Swizzle
 from ..problem.dense import Problem
 from ..scheduler.stream_k import MIN_STAGES_OF_PART
-from .space import SHORT_RINGS, Structure, shared_by
+from .space import SHORT_RINGS, WHOLE, Structure, shared_by
 from .table import FOLDER, file_name
 
 Values = Any                    # a number or an array of them
@@ -202,7 +202,7 @@ class Columns:
         rows, resident = [], [max(1, card.resident(size)) for size in range(MAX_CLUSTER + 1)]
         for one, stages, staged, a_rows in seen:
             tile, scheduler, warpgroups = one.tile, one.scheduler, one.warpgroups
-            swizzle = scheduler.order if isinstance(scheduler.order, Swizzle) else Swizzle()
+            swizzle = scheduler.order if isinstance(scheduler.order, Swizzle) and scheduler.order != WHOLE else Swizzle()
             cluster, split = shared_by(scheduler), scheduler if isinstance(scheduler, SplitK) else None
             pingpong = isinstance(one.schedule, Pingpong)
             rows.append((tile.BM, tile.BN, warpgroups, tile.BM // ROWS // (1 if pingpong else warpgroups), pingpong, cluster.m, cluster.n,

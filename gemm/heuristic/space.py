@@ -48,6 +48,9 @@ SPLITS = (2, 3, 4, 5, 6, 8, 12, 16)
 SPLITS_IN_CLUSTER = (2, 4, 8)
 MOST_IN_LARGE = 8               # splits, at most, where CTAs share operands in clusters of four
 SHARING_SPLIT = 128 * 96        # elements of a tile from which CTAs that split K also share operands, or A and B are swapped
+WHOLE = Swizzle("along_n", 1, serpentine=True)
+"""Column after column of tiles, each over all rows. The models take it for `Swizzle()`, in whose place it is."""
+MOST_WHOLE = 16                 # rows of clusters for that
 THREE_BLOCKS = 192              # rows of a tile of three warpgroups
 ONE_BLOCK = 64                  # rows, up to which no tile has more than one m64 block
 LEAST_OF_A_SPLIT = 2            # stages
@@ -210,9 +213,19 @@ def configured(one: Structure, operands: Operands, fusion: Fusion, rows: Rows, l
     return DenseConfig(operands, one.tile, stages, one.schedule, one.scheduler, store, read, fusion, one.swap_ab)
 
 
+def ordered(one: Structure, problem: Problem) -> Structure:
+    """With the order of its tiles that suits the extents: of up to `MOST_WHOLE` rows of clusters, a panel of `Swizzle().size` would leave a
+    few for a second one, for which all of B is read again."""
+    scheduler = one.scheduler
+    if not isinstance(scheduler, Static) or scheduler.order != Swizzle() or problem.batches is not None:
+        return one
+    rows = -(-(problem.n if one.swap_ab else problem.m) // (one.tile.BM * scheduler.cluster.m))
+    return one._replace(scheduler=replace(scheduler, order=WHOLE)) if Swizzle().size < rows <= MOST_WHOLE else one
+
+
 def of_structure(one: Structure, problem: Problem) -> DenseConfig:
     """The configuration of a structure for a problem."""
-    return configured(one, problem.operands, problem.fusion, Rows.of(problem), usual_loads(problem),
+    return configured(ordered(one, problem), problem.operands, problem.fusion, Rows.of(problem), usual_loads(problem),
                       problem.stored(one.tile, one.scheduler, one.store))
 
 
@@ -237,5 +250,6 @@ def of_problem(problem: Problem) -> list[DenseConfig]:
     return list(found)
 
 
-__all__ = ["LEAST_OF_A_SPLIT", "NARROW", "ONE_BLOCK", "PINGPONG_FROM", "SHORTER", "SHORT_RINGS", "THREE_BLOCKS", "Rows", "Structure",
-           "alike", "configured", "of_problem", "of_structure", "shared_by", "structures", "swappable", "usual_loads"]
+__all__ = ["LEAST_OF_A_SPLIT", "MOST_WHOLE", "NARROW", "ONE_BLOCK", "PINGPONG_FROM", "SHORTER", "SHORT_RINGS", "THREE_BLOCKS", "WHOLE",
+           "Rows", "Structure", "alike", "configured", "of_problem", "of_structure", "ordered", "shared_by", "structures", "swappable",
+           "usual_loads"]

@@ -15,7 +15,7 @@ from ptxkit.cards import CARDS, H100, H200
 from ptxkit.gemm.__main__ import main
 from ptxkit.gemm.collective.epilogue_ops import PLAIN_SUM
 from ptxkit.gemm.config.dense import DenseConfig, Operands
-from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Loads, Pingpong, Static, StreamK, Tile
+from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Dynamic, Loads, Pingpong, Static, StreamK, Swizzle, Tile
 from ptxkit.gemm.heuristic import corrections, costs, rings, space
 from ptxkit.gemm.heuristic.costs import Columns, Costs, Sizes, estimate
 from ptxkit.gemm.heuristic.dense import CORRECTED_ROWS, SHALLOW, by_waves, clocks, heuristic, judged
@@ -80,6 +80,22 @@ def test_few_rows_and_promoted_sums_are_chosen_for_by_waves():
         chosen = judged(problem, card)
         assert heuristic(problem, card) == chosen.best
         assert clocks(problem, chosen.best, card) == pytest.approx(float(chosen.clocks.min()))
+
+
+def test_rows_of_tiles_that_a_panel_would_leave_over_are_in_one_panel():
+    whole, panel = space.WHOLE, Swizzle().size
+    for cluster, swapped in itertools.product((ClusterShape(), ClusterShape(2, 1)), (False, True)):
+        one = space.Structure(Tile(128, 128), Pingpong(), Static(cluster=cluster), swap_ab=swapped)
+        for rows in (1, panel, panel + 1, space.MOST_WHOLE, space.MOST_WHOLE + 1):
+            high = (rows - 1) * 128 * cluster.m + 8
+            problem = asked(4096, high, 512) if swapped else asked(high, 4096, 512)
+            order = space.of_structure(one, problem).scheduler.order
+            assert (order == whole) == (panel < rows <= space.MOST_WHOLE)
+            assert clocks(problem, space.of_structure(one, problem)) == pytest.approx(
+                clocks(problem, dataclasses.replace(space.of_structure(one, problem), scheduler=Static(cluster=cluster))))
+    for scheduler in (Static(Swizzle("along_n")), StreamK(), Dynamic()):
+        one = space.Structure(Tile(128, 128), Pingpong(), scheduler)
+        assert space.of_structure(one, asked(1400, 4096, 512)).scheduler == scheduler
 
 
 @pytest.mark.parametrize("card", [H100, H200], ids=lambda card: card.name)
