@@ -73,9 +73,12 @@ def test_a_gpu_that_is_not_current_gives_the_same_bits(name: str) -> None:
 
     if torch.cuda.device_count() < 2:
         pytest.skip(f"torch sees {torch.cuda.device_count()} GPU")
-    found = []
+    found, (operator, of_cpu, by_name, _) = [], calls("cpu")[name]
     for device in ("cuda:0", "cuda:1"):
-        operator, given, named, _ = calls(device)[name]
+        def there(each: Any, device: str = device) -> Any:
+            return each.detach().to(device).requires_grad_(each.requires_grad) if isinstance(each, torch.Tensor) else each
+
+        given, named = [there(each) for each in of_cpu], {key: there(value) for key, value in by_name.items()}
         leaves = [each for each in (*given, *named.values()) if isinstance(each, torch.Tensor) and each.is_leaf and each.requires_grad]
         y = getattr(ops, operator)(*given, **named)
         assert y.device == torch.device(device)
