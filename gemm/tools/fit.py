@@ -109,7 +109,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", nargs="+", type=Path, metavar="DATA", help="records of `sample`, of one card")
     parser.add_argument("--card", required=True, metavar="NAME", help="the card of the records, such as h100")
     parser.add_argument("--turns", type=count, default=12, help="turns through the constants (default 12); 0 keeps them")
-    parser.add_argument("--rounds", type=count, default=ROUNDS, metavar="N", help=f"trees (default {ROUNDS}); 0: none, old ones go")
+    parser.add_argument("--rounds", type=count, metavar="N",
+                        help=f"trees (default {ROUNDS}; of --further those that help most); 0: none, old ones go")
     parser.add_argument("--further", action="store_true", help="keep constants and trees; learn further trees, and factors of a split K, "
                         "from products that they have not seen")
     parser.add_argument("--keep", type=count, metavar="N", help="with --further: only the first N trees stay (default: all)")
@@ -130,7 +131,8 @@ def command(options: argparse.Namespace) -> int:
     about = {"device": card.name, "pairs": len(everything), "products": len(names), "seeds": [one["seed"] for one in records]}
     if options.further:
         known = trees_of_card(card)
-        return _further(costs, first(known, len(known) if options.keep is None else options.keep), everything, card, path, about)
+        kept = first(known, len(known) if options.keep is None else options.keep)
+        return _further(costs, kept, everything, card, path, about, options.rounds)
     if options.turns:
         many = everything.where(~everything.few)
         held = many.product % 2 == 1
@@ -139,8 +141,8 @@ def command(options: argparse.Namespace) -> int:
         _say("fitted", told(costs, train))
         write(path, costs, {**about, "held_out": _say("held out", told(costs, test))})
     trees = trees_beside(path)
-    if options.rounds:
-        how = Growth(options.rounds)
+    how = Growth(ROUNDS if options.rounds is None else options.rounds)
+    if how.rounds:
         _say("without trees", told(costs, everything))
         lines = _say("with trees, held out", told(costs, everything, unseen(costs, everything, card, how)))
         write_trees(trees, corrections(costs, everything, card, how), {**about, "held_out": lines})
@@ -149,11 +151,12 @@ def command(options: argparse.Namespace) -> int:
     return 0
 
 
-def _further(costs: Costs, trees: Trees, everything: Pairs, card: Card, path: Path, about: Mapping[str, Any]) -> int:
+def _further(costs: Costs, trees: Trees, everything: Pairs, card: Card, path: Path, about: Mapping[str, Any],
+             rounds: int | None) -> int:
     """Teaches what is there; keeps it, taught by all pairs, if what some taught has less regret of the others."""
     held = further.parts(everything, further.HELD, 0) == 0
     some, test = everything.where(~held), everything.where(held)
-    how = further.chosen(costs, trees, some, card)
+    how = further.chosen(costs, trees, some, card) if rounds is None else Growth(rounds, rate=further.RATES[-1])
     before = further.logarithm(costs, trees, test)
     own, more = further.taught(costs, trees, some, card, how)
     after = further.logarithm(own, more, test)
