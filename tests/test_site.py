@@ -92,6 +92,29 @@ def test_comments_in_code_are_in_sight() -> None:
     assert out_of_sight(f"# A\n\n    {long}\n\n```python\n{long}\n```\n\n```text\n{long}\n```\n") == [long, long]
 
 
+MOST_WORDS, MOST_OF_A_PARAGRAPH = 50, 160
+"""Words of a sentence (to a colon or semicolon, too), and of a paragraph or an item of a list."""
+
+
+def too_long(text: str) -> list[str]:
+    """The beginnings of the sentences and paragraphs of a page that nobody reads in one go. Tables and code are left out."""
+    text = re.sub(r"^```.*?^```$|<!--.*?-->", "", text, flags=re.M | re.S)
+    blocks = [each for each in re.split(r"\n\s*\n", text) if not re.match(r"\s*[|#<]|    (?![-*] )", each)]
+    items = [re.sub(r"\s+", " ", re.sub(r"\]\([^)]*\)", "]", item)).strip()
+             for each in blocks for item in re.split(r"^(?=\s*(?:[-*]|\d+\.) )", each, flags=re.M)]
+    sentences = [(MOST_WORDS, each) for item in items for each in re.split(r"(?<=[.;:!?])\s+", item)]
+    return [each[:60] for most, each in (*sentences, *((MOST_OF_A_PARAGRAPH, item) for item in items)) if len(each.split()) > most]
+
+
+@pytest.mark.pure
+def test_sentences_and_paragraphs_can_be_read_in_one_go() -> None:
+    written = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    assert {path.name: found for path in written if (found := too_long(path.read_text(encoding="utf-8")))} == {}
+    assert too_long("# A\n\nOne " + "word " * 50 + "more.") == ["One " + "word " * 11 + "w"]
+    assert len(too_long("- " + "A word. " * 90)) == 1
+    assert too_long("| " + "word " * 300 + "|\n\n```text\n" + "word " * 300 + "\n```\n") == []
+
+
 # --------------------------------------------------------------------------------------------------- the built site
 
 
