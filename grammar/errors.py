@@ -9,6 +9,21 @@ Kind = Literal["language", "protocol", "advice"]
 Severity = Literal["error", "review", "info"]
 
 
+LONGEST = 120
+"""Characters of a name in a message."""
+
+
+def shown(name: str) -> str:
+    """A name as a message has it: on one line, of printable characters, and not longer than about LONGEST of them."""
+    text = name if name.isprintable() else "".join(each if each.isprintable() else escaped(each) for each in name)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST // 2]}... ({len(name):,} characters)"
+
+
+def escaped(character: str) -> str:
+    """A character as Python writes it in a text: `\\n`."""
+    return character.encode("unicode_escape").decode()
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """A place in a source: a PTX text (`file` is None) or the user's Python file. Lines and columns count from 1."""

@@ -7,12 +7,12 @@ described by what its driver says (`of_device`), and by what `ptxkit gemm probe`
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .errors import PtxkitError
+from .files import WRONG_DATA, read_kept
 
 
 class CardError(PtxkitError, ValueError):
@@ -202,9 +202,9 @@ class Probe:
 def read_probe(path: Path) -> Probe | None:
     """The measurement kept in a file, if there is one."""
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = read_kept(path)
         return Probe(float(kept["tflops"]), float(kept["read_gbs"]), float(kept["mhz"]))
-    except (OSError, ValueError, TypeError, KeyError):
+    except WRONG_DATA:
         return None
 
 

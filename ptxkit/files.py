@@ -38,6 +38,8 @@ ABROAD_S = 86_400.0
 """So are temporary folders of processes that cannot be asked for: of another system or container."""
 MOST_BYTES = 1 << 28
 """Of a file that a user names more is not read."""
+WRONG_DATA = OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError
+"""What it raises to read a file, and values out of JSON of any form."""
 
 
 # ------------------------------------------------------------------------------------------------ reading and writing
@@ -98,6 +100,18 @@ def read_json(path: str | os.PathLike[str], most: int | None = None) -> Any:
     """What a JSON file says. Raises OSError as `read_text` does, and ValueError, also where it is nested too deeply for Python."""
     try:
         return json.loads(read_text(path, most))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_kept(path: Path) -> Any:
+    """What a JSON file says that programs keep for themselves: as `read_json`, but a pipe or a device is not waited for. Links are
+    followed."""
+    found = read_regular(Path(os.path.realpath(path)), MOST_BYTES)
+    if found is None:
+        raise OSError(errno.EINVAL, f"it is no regular file of at most {MOST_BYTES >> 20} MiB", str(path))
+    try:
+        return json.loads(found[0].decode())
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -247,5 +261,5 @@ def _started(process: int) -> int:
     return int(said.rpartition(b")")[2].split()[19])
 
 
-__all__ = ["ASIDE", "OLD_S", "folder_of", "is_private", "make_folder", "make_private", "read_json", "read_regular", "read_text", "strange",
-           "temporary_folder", "write_whole"]
+__all__ = ["ASIDE", "OLD_S", "WRONG_DATA", "folder_of", "is_private", "make_folder", "make_private", "read_json", "read_kept",
+           "read_regular", "read_text", "strange", "temporary_folder", "write_whole"]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ptxkit.cards import Card
-from ptxkit.files import write_whole
+from ptxkit.files import WRONG_DATA, read_kept, write_whole
 
 from ..config.budget import STAGE_BYTES
 from ..problem.dense import Problem
@@ -120,13 +120,13 @@ def trees_beside(path: Path) -> Path:
 def read(path: Path) -> Trees:
     """The trees in a file. Raises CostsError."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_kept(path)
         names = np.array([NAMES.index(name) for name in data["features"]])
         asks = np.array([asks for asks, _, _ in data["trees"]], dtype=np.float64)
         leaves = [step * np.frombuffer(base64.b64decode(counts, validate=True), dtype=np.int8) for _, step, counts in data["trees"]]
         small = np.array(leaves, dtype=np.float32)              # those of 1,300 trees fit an L2, where they are looked up
         return Trees(names[asks[:, 0::2].astype(np.int64)], asks[:, 1::2], small, bool(data["few"]))
-    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    except WRONG_DATA as error:
         raise CostsError(f"{path} has no trees of the cost model: {error!r}") from None
 
 

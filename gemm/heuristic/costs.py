@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ptxkit.cards import CARDS, Card, known
-from ptxkit.files import write_whole
+from ptxkit.files import WRONG_DATA, read_kept, write_whole
 from ptxkit.smem import SHARED_LIMIT
 
 from ..collective.atoms import WARPGROUP
@@ -363,10 +363,10 @@ def fit_path(name: str) -> Path:
 def read(path: Path) -> Costs:
     """The constants in a file. Raises CostsError."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_kept(path)
         return Costs(**{name: float(value) for name, value in data["constants"].items()},
                      factors={name: float(value) for name, value in data["factors"].items()})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except WRONG_DATA as error:
         raise CostsError(f"{path} has no constants of the cost model: {error!r}") from None
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from ptxkit import __version__
 from ptxkit.cards import Card, known
 from ptxkit.errors import PtxkitError
-from ptxkit.files import folder_of, make_folder
+from ptxkit.files import WRONG_DATA, folder_of, make_folder, read_kept
 from ptxkit.measure.files import write_aside
 from ptxkit.settings import settings
 from ptxkit.tuning.locks import locked
@@ -65,7 +65,7 @@ class Table:
     def read(cls, path: Path) -> Table:
         """Raises TableError for a file that is none."""
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = read_kept(path)
             if data["schema"] != SCHEMA:
                 raise OldTableError(f"{path} is a table of schema {data['schema']}, this version reads {SCHEMA}: its configurations are "
                                     "not used; measure them again with `ptxkit gemm tune`, which replaces the file")
@@ -76,7 +76,7 @@ class Table:
                         raise TableError(f"{path}: {kind} {shape} is no entry")
         except TableError:
             raise
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except WRONG_DATA as error:
             raise TableError(f"{path} is no table of configurations: {error!r}") from None
         return table
 
@@ -251,7 +251,7 @@ def entry(card: Card, kind: str, shape: Shape) -> Mapping[str, Any] | None:
 
 def _to_add_to(path: Path, card: Card) -> Table | None:
     """The table at a path as far as it is this card's and this version's. Another version's is put aside; another card's is left alone."""
-    if not path.is_file():
+    if not os.path.lexists(path):
         return Table.of(card)
     try:
         found = Table.read(path)
@@ -263,7 +263,7 @@ def _to_add_to(path: Path, card: Card) -> Table | None:
              "folder, which has a table for each card")
         return None
     if path.parent.resolve() != FOLDER.resolve() and found.why_not(card):
-        aside = path.with_name(f"{path.stem}.{found.version or 'old'}{path.suffix}")
+        aside = path.with_name(f"{path.stem}.{re.sub(r'[^0-9A-Za-z.+-]', '_', found.version)[:40] or 'old'}{path.suffix}")
         os.replace(path, aside)
         return Table.of(card)
     return found

@@ -1,7 +1,8 @@
 """How a command ends: what it raises becomes one sentence on stderr, and an exit status. Streams may be closed or full.
 
 Exit status: what the command returns; 1 a failure, or output that cannot be written; 2 usage, and settings that are not legal; 130 after
-Ctrl-C; 141 when the reader of stdout has gone, as of a program that SIGPIPE ends.
+Ctrl-C; 141 when the reader of stdout has gone, as of a program that SIGPIPE ends. SIGTERM and SIGHUP end the command as they end any
+program, after its assembler was stopped and its temporary folders are gone.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import contextlib
 import errno
 import logging
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from ..errors import AssembleError, CheckError, PtxkitError, SettingsError
@@ -50,12 +53,48 @@ class Parser(argparse.ArgumentParser):
             (file or sys.stderr).write(message)
 
 
+class Stopped(BaseException):
+    """A signal asks this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """Signals that end a process are raised as `Stopped`, so that what is under way cleans up. They then end it."""
+    names = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+    if threading.current_thread() is not threading.main_thread():
+        names = []                                                  # only that thread is told of signals
+    owner = os.getpid()
+
+    def stop(number: int, frame: Any) -> None:
+        if os.getpid() == owner:
+            raise Stopped(number)
+        signal.signal(number, signal.SIG_DFL)                       # a process of a pool, which is forked
+        os.kill(os.getpid(), number)
+
+    mine = [number for number in names if signal.getsignal(number) == signal.SIG_DFL]
+    for number in mine:
+        signal.signal(number, stop)
+    try:
+        yield
+    except Stopped as error:
+        signal.signal(error.number, signal.SIG_DFL)
+        os.kill(os.getpid(), error.number)
+        raise
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def guarded(run: Callable[[], int], arguments: Sequence[str], prefix: str = "ptxkit: ") -> int:
     """The exit status of `run`. With --json among the arguments, an error is also a JSON object on stdout: `error`, and `findings`."""
     _replace_closed()
     try:
         try:
-            with about(arguments):
+            with stoppable(), about(arguments):
                 status = _told(run, arguments, prefix)
         finally:
             sys.stdout.flush()

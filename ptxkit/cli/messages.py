@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import TextIO
 
-LONGEST = 120
-"""Characters of a name in a message."""
+from ..grammar.errors import LONGEST, escaped, shown
+
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _ENDLESS = re.compile(rf"[\w$]{{{2 * LONGEST},}}")
 _words: ContextVar[tuple[str, ...]] = ContextVar("words", default=())
@@ -29,22 +29,12 @@ def about(arguments: Sequence[str]) -> Iterator[None]:
         _words.reset(before)
 
 
-def shown(name: str) -> str:
-    """A name as a message has it: on one line, of printable characters, and not longer than about LONGEST of them."""
-    text = name if name.isprintable() else "".join(each if each.isprintable() else _escaped(each) for each in name)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST // 2]}... ({len(name):,} characters)"
-
-
 def plain(text: str) -> str:
     """A message with each word of the command line, and any name that is very long, as `shown` writes it, and without other control
     characters than ends of lines."""
     for word in _words.get():
         text = text.replace(word, shown(word)).replace(repr(word)[1:-1], shown(word))
-    return _CONTROL.sub(lambda found: _escaped(found[0]), _ENDLESS.sub(lambda found: shown(found[0]), text))
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+    return _CONTROL.sub(lambda found: escaped(found[0]), _ENDLESS.sub(lambda found: shown(found[0]), text))
 
 
 def say(text: str) -> None:

@@ -92,7 +92,7 @@ class Kernel(Traceable, Generic[P]):
         function = plain_function(function, "@kernel")
         self.function = function
         self._call: Callable[..., Any] = function
-        self.name = symbol(name) if name else identifier(function.__name__, "give @kernel(name=...)")
+        self.name = symbol(name) if name is not None else identifier(function.__name__, "give @kernel(name=...)")
         self.target, *self._modes = (word.strip() for word in target.split(","))
         self._block = block
         self._cluster = cluster
@@ -109,6 +109,9 @@ class Kernel(Traceable, Generic[P]):
         if starred := [p.name for p in signature.parameters.values() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]:
             raise TraceError(f"kernel `{self.name}` takes any number of `{starred[0]}`, and PTX declares each parameter of a kernel: "
                              "name them")
+        if ignored := [p for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty]:
+            raise TraceError(f"`{ignored[0].name}` of kernel `{self.name}` has a default, and each launch gives its arguments: drop the "
+                             f"default, or write it behind `*`, which makes it a compile-time parameter")
         self._defaults = {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
         self._positional = tuple(identifier(p.name, "rename it") for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
         for taken in sorted(self._defaults.keys() & TAKEN):
@@ -417,7 +420,7 @@ class Kernel(Traceable, Generic[P]):
         if cluster != (1, 1, 1):
             found += [tree.Directive("explicitcluster"), tree.Directive("reqnctapercluster", cluster)]
         more = self._directives
-        return (*found, *(raw.directives(more(config)) if callable(more) else more))
+        return (*found, *(raw.directives(_computed(more, config, "directives")) if callable(more) else more))
 
     def _check_registers(self, module: ModuleBuilder, threads: int | None) -> None:
         if not module.setmaxnreg:
@@ -452,12 +455,24 @@ def _marks(marks: Selection) -> tuple[str, ...] | bool:
     return selected(marks)
 
 
+def _computed(given: Callable[[Mapping[str, Any]], Any], config: Mapping[str, Any], what: str) -> Any:
+    """What an author's function of the configuration returns."""
+    try:
+        inspect.signature(given).bind(config)
+    except TypeError as error:
+        raise TraceError(f"{what} is called with the configuration alone, as `lambda config: config['N']`, and this one is not: "
+                         f"{error}") from None
+    except ValueError:  # a function of C says nothing of its parameters
+        pass
+    return given(config)
+
+
 def _dims(given: Dim, config: Mapping[str, Any], what: str, here: Position) -> tuple[int, int, int]:
-    value = given(config) if callable(given) else given
+    value = _computed(given, config, what) if callable(given) else given
     dims = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, (tuple, list)) else ()
     if not 1 <= len(dims) <= 3 or any(not isinstance(d, int) or d < 1 for d in dims):
         raise TraceError(f"{what} is one to three positive extents, not {value!r}", None if callable(given) else here)
-    return (*dims, 1, 1)[:3]  # type: ignore[return-value]
+    return (*dims, 1, 1)[:3]
 
 
 def _check_options(target: object, min_ctas: object, max_registers: object, name: object, module: object) -> None:

@@ -79,6 +79,9 @@ def described(name: str, hint: Any, where: str, here: Position) -> Parameter | R
         return Parameter(name, "pointer", args[0])
     if origin is Reg and args and is_scalar(args[0]) and args[0].bits in (8, 16, 32, 64):
         return Parameter(name, "scalar", args[0])
+    if hint is None and name in ("self", "cls"):
+        raise TraceError(f"kernel `{where}` is a method, and a launch has no `{name}`: make it a staticmethod, or a function outside of "
+                         "the class", here)
     annotated = "has no type" if hint is None else f"is annotated {hint!r}"
     raise TraceError(f"parameter `{name}` of kernel `{where}` {annotated}: write TensorMap, Ptr[type], Reg[type], or a dataclass "
                      "of these", here)

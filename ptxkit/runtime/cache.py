@@ -120,7 +120,7 @@ class Cache:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
             os.replace(aside, path)
-        except OSError:
+        except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(aside)
             raise
@@ -185,7 +185,7 @@ class Cache:
                     if file.name.startswith(ASIDE) or (file.name.endswith(".cubin") and len(folder.name) == 2):
                         with contextlib.suppress(OSError):
                             status = file.stat(follow_symlinks=False)
-                            yield _File(status.st_mtime_ns, status.st_size, Path(file.path))
+                            yield _File(_used(status), status.st_size, Path(file.path))
 
     def _path(self, name: str) -> Path:
         return self.directory / name[:2] / f"{name}.cubin"
@@ -202,6 +202,11 @@ _told: set[Path] = set()
 
 _written: dict[Path, int] = {}
 """The bytes that this process has written to a cache since it looked at all of it."""
+
+
+def _used(status: os.stat_result) -> int:
+    """When a file was last used. A time to come, of a clock that was set back since, says nothing: it counts as long ago."""
+    return status.st_mtime_ns if status.st_mtime_ns < time.time_ns() + OLD_S * 1e9 else 0
 
 
 def _scanned(folder: Path | str) -> list[os.DirEntry[str]]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..dsl.module import CopyRecord
 from ..dsl.parameters import Parameter
 from ..dsl.values import FieldError, named, to_json
+from ..files import WRONG_DATA
 from ..settings import settings
 from ..types import TYPES
 from . import cache, driver, toolchain
@@ -66,7 +67,7 @@ def load(kernel: Kernel[...], parameters: Mapping[str, Any], ordinal: int) -> tu
         return None
     try:
         image = read(entry.log)
-    except (ValueError, KeyError, TypeError):
+    except (*WRONG_DATA, RecursionError):
         return None
     driver.require_target(kernel.target, ordinal)
     return image, driver.load(entry.cubin, ordinal=ordinal)
@@ -91,7 +92,7 @@ def write(traced: Traced) -> str:
 
 
 def read(text: str) -> Image:
-    """What `write` has written. Raises ValueError, KeyError or TypeError for anything else."""
+    """What `write` has written. Raises an error of WRONG_DATA for anything else."""
     data = json.loads(text)
     parameters = tuple(Parameter(name, kind, TYPES[word] if word else None) for name, kind, word in data["parameters"])
     records = {name: CopyRecord(TYPES[word], tuple(box), swizzle) for name, (word, box, swizzle) in data["records"].items()}

@@ -239,6 +239,9 @@ def _assemble(tool: Tool, ptx: str, flags: tuple[str, ...], entries: Collection[
     found = tuple(finding for finding in findings(log, ptx, lines) if finding.severity == "error")
     if code < 0:
         found = (*found, _killed(tool, -code))
+    elif not log.strip():
+        said = f"{tool.path} ended with {_ended(code)} and said nothing"
+        found = (Finding("ptxas-silent", said, "set PTXKIT_PTXAS to a ptxas that works"),)
     raise AssembleError(log, found, summary=f"ptxas {tool.version} refused this PTX")
 
 
@@ -307,12 +310,13 @@ def disassemble(cubin: bytes, *, lines: bool = False) -> str:
 def _run(command: list[str], timeout_s: float | None = None, most: int | None = None) -> tuple[int, str, int]:
     """Run a tool. Returns its exit status, the first `most` bytes of its output as text, and how many were left out.
 
-    Time is limited, and on Linux memory too. What the tool has started ends with it. Raises AssembleError after `timeout_s`.
+    Time is limited, and on Linux memory and processor time too. What the tool has started ends with it. Raises AssembleError after
+    `timeout_s`.
     """
     limit = TIMEOUT_S if timeout_s is None else timeout_s
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
                                process_group=0 if os.name == "posix" else None)
-    _bound_memory(process.pid)
+    _bound(process.pid)
     output = _Output(process, LOG_BYTES if most is None else most)
     try:
         code = process.wait(limit)
@@ -347,24 +351,42 @@ class _Output(threading.Thread):
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and all that it has started, where they still run."""
+    """Kill the process and all that it has started, where they still run: its group, and its children in others, as of `timeout`."""
     if os.name == "posix":
+        below = _below(process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        for each in below:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(each, signal.SIGKILL)
     elif process.poll() is None:
         process.kill()
     process.wait()
 
 
-def _bound_memory(pid: int) -> None:
+def _below(pid: int) -> list[int]:
+    """The children of a process, their children, and so on; none where there is no table of processes to ask."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            children.setdefault(int(path.read_bytes().rpartition(b")")[2].split()[1]), []).append(int(path.parent.name))
+    found = list(children.get(pid, ()))
+    for each in found:
+        found += children.get(each, ())
+    return found
+
+
+def _bound(pid: int) -> None:
+    """Limit a tool's memory, and its processor time: it may outlive this process, which then cannot stop it."""
     try:
         import resource
     except ImportError:  # Windows
         return
     limit = getattr(resource, "prlimit", None)
     if limit is not None:  # Linux
-        with contextlib.suppress(OSError, ValueError):
-            limit(pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        for what, most in ((resource.RLIMIT_AS, MEMORY_BYTES), (resource.RLIMIT_CPU, int(TIMEOUT_S) + 60)):
+            with contextlib.suppress(OSError, ValueError):
+                limit(pid, what, (most, most))
 
 
 def _keep(name: str, ptx: str, assembly: Assembly) -> None:

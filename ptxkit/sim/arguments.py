@@ -155,10 +155,18 @@ class Arguments:
                 for symbol in self.program.layout.symbols.values() if symbol.region == "global" and symbol.size}
 
     def copy_back(self) -> None:
+        """What the program left in memory, into the arrays. Raises SimulationError, after that, where it wrote to a read-only array."""
+        lost = []
+        names = {allocation.start: allocation.name for allocation in self._allocations}
         for owner, start in self.buffers.values():
             view = _bytes_of(owner)
+            left = self.memory.data[start:start + len(view)]
             if owner.flags.writeable:
-                view[:] = self.memory.data[start:start + len(view)]
+                view[:] = left
+            elif not np.array_equal(view, left):
+                lost.append(names[start])
+        if lost:
+            raise SimulationError(f"the kernel wrote to `{lost[0]}`, and that array is read-only: pass a copy of it, `array.copy()`")
 
     # ------------------------------------------------------------------------------------------- parameters
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..cards import Card
 from ..errors import NoToolError
-from ..files import folder_of, make_folder
+from ..files import WRONG_DATA, folder_of, make_folder, read_kept
 from ..measure.files import rounded, write_aside
 from ..runtime import toolchain
 from ..runtime.cache import strip_lines
@@ -84,12 +84,12 @@ def read(path: Path | None, card: Card) -> dict[str, dict[str, Any]]:
     if path is None or not path.is_file():
         return {}
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_kept(path)
         if data["schema"] != SCHEMA:
             _say(f"{path} has results of schema {data['schema']}, this version reads {SCHEMA}: they are not used")
             return {}
         device, sms, entries = str(data["device"]), int(data["sms"]), dict(data["entries"])
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except WRONG_DATA as error:
         _say(f"{path} is no file of tuned kernels ({error!r}): it is not used")
         return {}
     if (device, sms) != (card.name, card.sms):
@@ -138,17 +138,17 @@ def write(path: Path, card: Card, entries: Mapping[str, Mapping[str, Any]]) -> N
 
 def _is_anothers(path: Path, card: Card) -> bool:
     """Whether a file must be left alone: it has the results of another card. What is no such file is put aside."""
-    if not path.is_file():
+    if not os.path.lexists(path):
         return False
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_kept(path)
         if data["schema"] == SCHEMA:
             if (data["device"], data["sms"]) == (card.name, card.sms):
                 return False
             _say(f"{path} is a file of {data['device']}: what is tuned on {card.name} with {card.sms} SMs is not kept; give a folder, "
                  "which has a file for each card")
             return True
-    except (ValueError, TypeError, KeyError):
+    except WRONG_DATA:
         pass
     aside = path.with_name(f"{path.stem}.old{path.suffix}")
     _say(f"{path} is no file of tuned kernels of this version: it is put aside as {aside.name}")

@@ -49,12 +49,14 @@ def refused(environment: pytest.MonkeyPatch, tmp_path: Path, body: str) -> Assem
 
 
 @scripts
-@pytest.mark.parametrize("last", ["time.sleep(60)", "sys.exit(0)"])
-def test_what_a_hanging_tool_has_started_ends_with_it(environment: pytest.MonkeyPatch, tmp_path: Path, last: str) -> None:
-    """The child keeps the output open, as a wrapper's does. Told by the last line: the tool hangs, too, or has ended."""
+@pytest.mark.parametrize(("last", "apart"), [("time.sleep(60)", False), ("sys.exit(0)", False), ("time.sleep(60)", True)])
+def test_what_a_hanging_tool_has_started_ends_with_it(environment: pytest.MonkeyPatch, tmp_path: Path, last: str, apart: bool) -> None:
+    """The child keeps the output open, as a wrapper's does. Told by the last line: the tool hangs, too, or has ended. `apart`: the child is
+    of another group of processes, as one of `timeout` is."""
     environment.setattr(toolchain, "TIMEOUT_S", 1.0)
     environment.setattr(toolchain, "LINGER_S", 1.0)
-    child = f"import subprocess; p = subprocess.Popen(['sleep', '60']); open({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid)); {last}"
+    own = ", start_new_session=True" if apart else ""
+    child = f"import subprocess; p = subprocess.Popen(['sleep', '60']{own}); open({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid)); {last}"
     began = time.monotonic()
     said = str(refused(environment, tmp_path, child))
     assert time.monotonic() - began < 20
@@ -64,6 +66,53 @@ def test_what_a_hanging_tool_has_started_ends_with_it(environment: pytest.Monkey
     while _lives(process) and time.monotonic() < until:
         time.sleep(0.02)
     assert not _lives(process)
+
+
+HANGING = """
+import sys
+from ptxkit.cli.main import main
+main(["assemble", sys.argv[1]])
+"""
+
+
+@scripts
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks the table of processes of Linux")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_stopped_stops_its_assembler_and_cleans_up(tmp_path: Path, number: int) -> None:
+    """It then ends as the signal says."""
+    (tmp_path / "k.ptx").write_text(planted.CLEAN)
+    (tmp_path / "temporary").mkdir()
+    tool = fake_tool(tmp_path, f"open({str(tmp_path / 'new')!r}, 'w').write(str(os.getpid())); "
+                               f"os.rename({str(tmp_path / 'new')!r}, {str(tmp_path / 'pid')!r}); time.sleep(60)")
+    known = {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "temporary"), "PTXKIT_PTXAS": str(tool), "PTXKIT_CACHE_DIR": "off"}
+    with subprocess.Popen([sys.executable, "-c", HANGING, str(tmp_path / "k.ptx")], env={**os.environ, **known}, stderr=subprocess.PIPE,
+                          text=True) as running:
+        until = time.monotonic() + 60
+        while not (tmp_path / "pid").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        assert len(list((tmp_path / "temporary").iterdir())) == 1
+        running.send_signal(number)
+        _, said = running.communicate(timeout=60)
+    assert (running.returncode, said) == (0 if number == signal.SIGINT else -number, "")    # this program drops the status of main
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert not _lives(int((tmp_path / "pid").read_text()))
+
+
+@scripts
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
+def test_a_tool_that_outlives_this_process_ends(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A process that is killed cannot stop it: the limit on its processor time does."""
+    environment.setattr(toolchain, "TIMEOUT_S", 5.0)
+    said = refused(environment, tmp_path, "import resource; print('CPU', resource.getrlimit(resource.RLIMIT_CPU), flush=True); sys.exit(1)")
+    assert "CPU (65, 65)" in said.log
+
+
+@scripts
+@pytest.mark.parametrize("last", ["sys.exit(1)", "sys.exit(255)", "print(' '); sys.exit(127)"])
+def test_a_tool_that_fails_without_a_word_is_told_of(environment: pytest.MonkeyPatch, tmp_path: Path, last: str) -> None:
+    said = str(refused(environment, tmp_path, last))
+    assert f"{tmp_path / 'ptxas'} ended with exit status {last.split('(')[-1][:-1]} and said nothing" in said
+    assert "PTXKIT_PTXAS" in said
 
 
 def _lives(process: int) -> bool:

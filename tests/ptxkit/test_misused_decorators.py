@@ -69,6 +69,51 @@ def test_options_that_cannot_be(options: dict[str, Any], word: str) -> None:
     refused(lambda: kernel(**{"block": 32, **options})(plain).ptx(), word)
 
 
+@pytest.mark.parametrize("name", ["", "a b", "a\nb", "n" * 130 + "-", "\x1b[31m", "ö", "a\0"])
+def test_names_that_ptx_has_not(name: str) -> None:
+    refused(lambda: kernel(block=32, name=name)(plain), "is not an identifier of PTX", "give another name")
+
+
+@pytest.mark.parametrize("option", ["block", "cluster", "directives"])
+def test_functions_of_the_configuration(option: str) -> None:
+    for given in (lambda: 32, lambda one, two: 32, lambda *, N: 32):
+        refused(kernel(**{"block": 32, option: given})(plain).ptx, f"{option} is called with the configuration alone")
+
+    def own(config: dict[str, Any]) -> int:
+        return len(config["N"])
+
+    with pytest.raises(KeyError, match="N"):                                  # the author's own
+        kernel(**{"block": 32, option: own})(plain).ptx()
+
+
+class Room:
+    def method(self, out: Ptr[u32]) -> None: ...
+
+    @staticmethod
+    @kernel(block=32)
+    def inner(out: Ptr[u32]) -> None:
+        st.global_.u32(out, 1)
+
+
+def test_methods() -> None:
+    refused(kernel(block=32)(Room.method).ptx, "kernel `method` is a method, and a launch has no `self`", "staticmethod")
+    refused(lambda: kernel(block=32)(Room().method), "is none: write `def`")
+    assert ".entry inner" in Room.inner.ptx() == Room().inner.ptx()
+
+    def unsaid(out) -> None: ...  # type: ignore[no-untyped-def]
+
+    refused(kernel(block=32)(unsaid).ptx, "parameter `out` of kernel `unsaid` has no type: write TensorMap")
+
+
+def test_defaults_of_arguments() -> None:
+    """A launch would not use them."""
+    def pointer(out: Ptr[u32] = None) -> None: ...  # type: ignore[assignment]
+    def number(out: Ptr[u32], n: Reg[u32] = 3) -> None: ...  # type: ignore[assignment]
+
+    refused(lambda: kernel(block=32)(pointer), "`out` of kernel `pointer` has a default", "behind `*`")
+    refused(lambda: kernel(block=32)(number), "`n` of kernel `number` has a default")
+
+
 def test_any_number_of_parameters() -> None:
     def several(*out: Ptr[u32]) -> None: ...
     def named(**out: Ptr[u32]) -> None: ...

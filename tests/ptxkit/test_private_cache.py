@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import stat
@@ -11,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -212,6 +215,60 @@ def test_what_was_not_used_for_longest_is_removed_first(tmp_path: Path) -> None:
     store.put(key("large"), Entry(small(bytes(20 * size)), ""))
     assert store.size()[1] <= 10 * size
     assert not store._path(key("large")).exists()
+
+
+def test_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    """Entries of a time to come would be the last to go, and what is new the first."""
+    size, ahead = len(cache._pack(ENTRY)), time.time() + 1e7
+    store = Cache(tmp_path, limit=4 * size)
+    for number in range(3):
+        os.utime(put(tmp_path, f"future {number}"), (ahead, ahead))
+    aside = store._path(key("future 0")).with_name(".aside-future")
+    aside.touch()
+    os.utime(aside, (ahead, ahead))
+    for number in range(6):
+        cache._written.clear()
+        store.put(key(str(number)), ENTRY)
+        assert store.get(key(str(number))) == ENTRY
+    assert not any(store._path(key(f"future {number}")).exists() for number in range(3))
+    assert not aside.exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError, OSError])
+def test_a_write_that_is_cut_short_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
+    path = put(tmp_path)
+
+    def cut(*given: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", cut)
+        with contextlib.suppress(error):
+            put(tmp_path, "other")
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == [path]
+
+
+@pytest.mark.parametrize("operation", ["replace", "utime", "scandir", "fstat"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EXDEV, errno.EROFS, errno.ENOENT, errno.ENAMETOOLONG])
+def test_a_file_system_that_fails_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, number: int) -> None:
+    """As one of a network does: for some time, and also after it has done what is asked for."""
+    put(tmp_path)
+    store, real = Cache(tmp_path), getattr(os, operation)
+    for does in (False, True):
+        def fails(*given: Any, does: bool = does) -> None:
+            if does:
+                real(*given)
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, operation, fails)
+            assert store.get(key("k")) in (None, ENTRY)
+            store.put(key("other"), ENTRY)
+            store.trim()
+            store.size()
+        assert store.get(key("k")) == ENTRY
+        assert store.get(key("other")) in (None, ENTRY)
+        assert not list(tmp_path.rglob(".aside-*"))
 
 
 def test_what_killed_processes_left_is_counted_and_removed_when_it_is_old(tmp_path: Path) -> None:

@@ -226,3 +226,19 @@ st.global.u32 [%rd2], %r1;"""
     assert "params+16" in str(proof)
 
 
+def test_what_a_kernel_writes_to_a_read_only_array_is_not_lost_silently() -> None:
+    @kernel(block=32)
+    def doubles(x: Ptr[u32], y: Ptr[u32]) -> None:
+        st.global_.u32(y + tid.x, 7)
+
+    x, y = np.zeros(32, np.uint32), np.zeros(32, np.uint32)
+    x.setflags(write=False)
+    assert doubles.simulate(1, x, y).verdict == "clean"             # it is only read
+    assert (y == 7).all()
+    for fixed in (x, np.zeros(64, np.uint32)[:32]):
+        fixed.setflags(write=False)
+        if fixed.base is not None:
+            fixed.base.setflags(write=False)
+        with pytest.raises(sim.SimulationError, match=r"the kernel wrote to `y`, and that array is read-only: pass a copy of it"):
+            doubles.simulate(1, np.zeros(32, np.uint32), fixed)
+        assert not fixed.any()
