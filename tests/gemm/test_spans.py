@@ -28,8 +28,9 @@ def test_a_stage_holds_whole_spans(BN: int) -> None:
 
 @pytest.mark.parametrize("config", [
     DenseConfig(TN, Tile(128, 176)), DenseConfig(TN, Tile(128, 112), schedule=Pingpong()), DenseConfig(TN, Tile(192, 80)),
-    *(DenseConfig(TN, Tile(64, BN), scheduler=Static(cluster=ClusterShape(*shape)))
-      for BN, shape in ((80, (2, 1)), (144, (2, 1)), (144, (4, 1)), (144, (2, 2)), (72, (1, 2)))),
+    *(DenseConfig(TN, Tile(64, BN), scheduler=Static(cluster=cluster)) for BN, cluster in (
+        (80, ClusterShape(2, 1)), (144, ClusterShape(2, 1)), (144, ClusterShape(4, 1)), (144, ClusterShape(2, 2)),
+        (72, ClusterShape(1, 2)))),
     DenseConfig(Operands(f16, f16, f32, b_major="mn"), Tile(64, 80)), DenseConfig(Operands(b_major="mn", batched=True), Tile(64, 72)),
     DenseConfig(TN, Tile(64, 80), loads=Loads(l2_prefetch_stages=2)), DenseConfig(TN, Tile(64, 80), scheduler=StreamK()),
     DenseConfig(TN, Tile(64, 80), scheduler=SplitK(2)), DenseConfig(TN, Tile(64, 80), scheduler=SplitK(2, "cluster")),
