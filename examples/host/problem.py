@@ -21,20 +21,28 @@ DTYPES = {"bf16": np.uint16, "f32": np.float32, "e4m3": np.uint8, "u8": np.uint8
 
 @dataclass(frozen=True)
 class Step:
-    """One launch: a kernel, its grid in CTAs, its arguments and its configuration."""
+    """One launch: a kernel, its grid in CTAs, its arguments and its configuration.
+
+    `constant`: the kernel begins while the launch before it ends (programmatic dependent launch), and that launch writes none of these
+    arrays. All others it may still use until `griddepcontrol.wait`. None: the kernel begins afterwards.
+    """
 
     kernel: Kernel[...]
     grid: int | tuple[int, ...]
     args: tuple[Any, ...]
     config: Mapping[str, Any] = field(default_factory=dict)
+    constant: Sequence[str] | None = None
 
     def launch(self) -> None:
         """On the GPU, on the current stream of the arrays' library."""
-        self.kernel.launch(self.grid, *self.args, **self.config)
+        self.kernel.launch(self.grid, *self.args, pdl=self.constant is not None, **self.config)
 
     def simulate(self, **how: Any) -> Any:
         """On the CPU device. Returns its report."""
-        return self.kernel.simulate(self.grid, *self.args, **how, **self.config)
+        others = [name for name, value in zip(self.kernel.arguments, self.args, strict=True)
+                  if not isinstance(value, int | float) and name not in (self.constant or ())]
+        previous = None if self.constant is None else {"writes": others, "reads": others}
+        return self.kernel.simulate(self.grid, *self.args, previous=previous, **how, **self.config)
 
 
 @dataclass(frozen=True)
@@ -84,9 +92,17 @@ class Problem:
         return found, np.where(error == 0, 0.0, error / np.maximum(allowed, 2.0**-200))
 
 
+def some(**arrays: Any) -> None:
+    """Refuse arrays without elements: a grid has a CTA at least, and a tensor map an element."""
+    for name, array in arrays.items():
+        if 0 in array.shape:
+            raise ValueError(f"{name} has shape {list(array.shape)}: without elements there is nothing to launch")
+
+
 def taken(**arrays: tuple[Any, Sequence[int]]) -> None:
     """Refuse arrays that a kernel would read or write past: each has the shape beside it, no gaps, and begins at 16 bytes."""
     for name, (array, shape) in arrays.items():
+        some(**{name: array})
         if tuple(array.shape) != tuple(shape):
             raise ValueError(f"{name} has shape {list(array.shape)}: with the other arrays it is {list(shape)}")
         if isinstance(array, np.ndarray):                            # of the CPU device, which looks at addresses itself

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, normal, poison, report, wide
+from examples.host.problem import Problem, Step, normal, poison, report, some, wide
 from ptxkit import TensorMap, ctaid, if_, kernel, laneid, smem, tid
 from ptxkit.idioms import init_barriers, wait
 from ptxkit.ptx import bar, cp, fence, ldmatrix, mbarrier, mov, stmatrix
@@ -69,6 +69,7 @@ def transpose(x: TensorMap, y: TensorMap) -> None:
 
 def steps(x: Any, y: Any) -> list[Step]:
     """The launch for x [M, N] and y [N, M]; M and N are multiples of 8, as the strides of tensor maps are."""
+    some(x=x)
     m, n = x.shape
     if m % 8 or n % 8:
         raise ValueError(f"rows and columns are multiples of 8, as a tensor map needs lines of a multiple of 16 bytes, not {m} x {n}")

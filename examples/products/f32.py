@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, normal, poison, report, taken
+from examples.host.problem import Problem, Step, normal, poison, report, some, taken
 from ptxkit import Pipeline, Ptr, Reg, TensorMap, ctaid, if_, kernel, laneid, ring, smem, tid
 from ptxkit.ptx import bar, cp, fence, fma, ld, mov, mul, st
 from ptxkit.smem import SharedAddress
@@ -103,6 +103,7 @@ def advance(stage: Reg[u32], parity: Reg[u32], stages: int) -> None:
 
 def steps(a: Any, b: Any, c: Any, alpha: float = 1.0) -> list[Step]:
     """The launch for a [M, K], b [K, N] and c [M, N]."""
+    some(a=a, b=b)
     (m, k), n = a.shape, b.shape[1]
     if k % 4 or n % 4 or b.shape[0] != k:
         raise ValueError(f"a is [M, K] and b [K, N], N and K multiples of 4, as lines of a tensor map are of 16 bytes, not {m} x {k} and "

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, poison, report, taken, ulps
+from examples.host.problem import Problem, Step, poison, report, some, taken, ulps
 from ptxkit import NamedBarriers, Pipeline, Ptr, Reg, TensorMap, ctaid, else_, if_, kernel, ring, smem, tid
 from ptxkit.fragments import store_fragment
 from ptxkit.ptx import bar, cp, cvt, fence, ld, mov, mul, setmaxnreg, wgmma
@@ -86,6 +86,7 @@ def int8_gemm(a: TensorMap, b: TensorMap, row_scale: Ptr[f32], column_scale: Ptr
 
 def steps(a: Any, b: Any, row_scale: Any, column_scale: Any, d: Any) -> list[Step]:
     """The launch for a [M, K] and b [N, K] of s8, the scales [M] and [N] of f32, and d [M, N] of bf16."""
+    some(a=a, b=b)
     (m, k), n = a.shape, b.shape[0]
     if k % 16 or n % 8:
         raise ValueError(f"K is a multiple of 16 and N of 8, as lines of a tensor map are of 16 bytes, not {k} and {n}")

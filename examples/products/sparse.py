@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Array, Problem, Step, normal, poison, report, taken, wide
+from examples.host.problem import Array, Problem, Step, normal, poison, report, some, taken, wide
 from ptxkit import NamedBarriers, Pipeline, Ptr, Reg, Ring, TensorMap, cluster_ctarank, else_, if_, kernel, ring, smem, tid
 from ptxkit.cards import H200
 from ptxkit.fragments import store_fragment
@@ -146,6 +146,7 @@ def sparse_gemm(a: TensorMap, metadata: Ptr[u32], b: TensorMap, d: TensorMap, ro
 
 def steps(kept: Any, metadata: Any, b: Any, d: Any, sms: int | None = None) -> list[Step]:
     """The launch for what `compress` makes of a [M, K], b [N, K] and d [M, N] of bf16. `sms` None asks the card."""
+    some(kept=kept, b=b)
     m, k, n = kept.shape[0], 2 * kept.shape[1], b.shape[0]
     if k % 16 or n % 8:
         raise ValueError(f"K is a multiple of 16 and N of 8, as lines of a tensor map are of 16 bytes, not {k} and {n}")

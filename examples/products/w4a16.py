@@ -11,19 +11,23 @@ exactly. A word of eight weights takes 3 shifts, 4 lop3 and 4 subtractions; an S
 brings its 512 bytes, of which this takes 44 and mma 4 for each 8 tokens.
 
 mma sums over k in any order, as long as both operands have the same. So lane t of four has the 16 neighbouring k of 64 from 16 t on, and
-reads them of X by two loads of 16 bytes.
+reads them of X by two loads of 16 bytes, a stage before it uses them: X comes from the L2, which all CTAs read it from.
 
-A CTA has 128 rows of W. One warp brings stages of 512 along K by bulk copies, up to three of them ahead: 34 KB of weights and scales, and
-the same k of X, that the other warps share. A warp multiplies a part of the rows and 128 of k, which have one scale. The SPLIT
-CTAs of a cluster share the groups along K. Warps and CTAs add their sums in a fixed order through (distributed) shared memory: the same
-bits in every run.
+A CTA has 128 rows of W. One warp brings stages of 512 along K by bulk copies: 34 KB of weights and scales in four copies, for 64 rows of
+W are contiguous as they are packed. Copies of 16 rows each, and of each token, took as long to issue as memory took to bring them. The
+other warps multiply some of the rows by 128 of k, which have one scale. The SPLIT CTAs of a cluster share the groups along K, and each of
+them has a part of the results: all warps store their sums for it in its shared memory, and it adds them in a fixed order, so that a result
+has the same bits in every run.
+
+Weights are constant, X is not: the kernel begins while the launch before it ends, asks for its first stages of weights, and then waits
+for X.
 
     python -m examples.products.w4a16
 """
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -34,20 +38,19 @@ from ptxkit.cards import H200, Card
 from ptxkit.fragments import pack, unpack
 from ptxkit.gemm.launch.dense import card_of
 from ptxkit.idioms import cluster_sync
-from ptxkit.ptx import add, bar, cp, fence, fma, ld, lop3, mapa, mbarrier, mma, mov, mul, st, sub
+from ptxkit.ptx import add, bar, barrier, cp, fence, fma, griddepcontrol, ld, lop3, mapa, mbarrier, mma, mov, mul, st, sub
 from ptxkit.ptx import min as least
 from ptxkit.runtime import driver
 from ptxkit.types import b32, bf16, f32, u32
 
 LANES, GROUP = 32, 128
-ROWS, DEPTH = 16, 64                                                 # of W that a packed piece of 512 bytes has
-TILES, QUARTERS = 8, 4                                               # such rows of a CTA, and groups of a stage
-PARTS = 2                                                            # of the rows: a warp has one, and one of the groups
-WARPS, PART = QUARTERS * PARTS, TILES // PARTS
-WIDE, RUN = ROWS * TILES, GROUP * QUARTERS                           # rows and k of a stage
-PIECES = RUN * ROWS // 8                                             # words of 16 rows in a stage
-PITCH = ROWS * PART + 4                                              # of a token's sums: lanes t and t + 1 are 8 banks apart
-PITCH_X = RUN + 8                                                    # of a token: lanes g and g + 1 are 4 banks apart
+ROWS, DEPTH = 16, 64                                                 # of W in an operand of mma, and k of four of them
+TILES, BAND = 4, 64                                                  # operands along the 64 rows that are contiguous
+QUARTERS = 4                                                         # groups of a stage
+PARTS = 2                                                            # bands of a CTA
+WIDE = BAND * PARTS                                                  # rows of a CTA
+RUN = GROUP * QUARTERS                                                # k of a stage
+PIECE, SCALES = GROUP * BAND // 8, BAND // 2                         # words of a group of a band: weights, scales
 copy = cp.async_.bulk.shared__cluster.global_.mbarrier__complete_tx__bytes
 MASK, EXPONENT, BIAS = 0x000F000F, 0x43004300, 0x43084308            # (128, 128) and (136, 136) in bf16
 AND_OR = (0xF0 & 0xCC) | 0xAA                                        # lop3's table of (a & b) | c
@@ -55,21 +58,22 @@ multiply = mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
 
 
 def pack_weights(q: Array) -> Array:
-    """q [N, K], numbers 0 to 15, as words [N / 16, K / 64, 32, 4]: the order in which lanes use them. N and K are multiples of 16 and 64.
+    """q [N, K], numbers 0 to 15, as words [N / 64, K / 128, 4, 2, 32, 4]: the order in which lanes use them. N and K are multiples of 64
+    and 128, and 64 rows of 128 along K are contiguous.
 
-    Word j of lane (g, t) has rows g and g + 8 and k = 16 t + 4 j + 0 ... 3. Registers i of an operand are nibbles i and i + 4: row g or
-    g + 8 (bit 0 of i), the first or second pair of k (bit 1), and the nibbles are the two of a pair.
+    Word j of lane (g, t) has rows g and g + 8 of 16 and k = 16 t + 4 j + 0 ... 3 of 64. Registers i of an operand are nibbles i and i + 4:
+    row g or g + 8 (bit 0 of i), the first or second pair of k (bit 1), and the nibbles are the two of a pair.
     """
     n, k = q.shape
-    parts = q.reshape(n // ROWS, 2, 8, k // DEPTH, 4, 4, 2, 2)       # tile, half, g, block, t, j, pair, element
-    parts = parts.transpose(0, 3, 2, 4, 5, 7, 6, 1).reshape(n // ROWS, k // DEPTH, LANES, 4, 8)     # the last three: nibble 4 e + 2 p + h
+    parts = q.reshape(n // BAND, TILES, 2, 8, k // GROUP, 2, 4, 4, 2, 2)     # band, tile, half, g, group, block, t, j, pair, element
+    parts = parts.transpose(0, 4, 1, 5, 3, 6, 7, 9, 8, 2).reshape(n // BAND, k // GROUP, TILES, 2, LANES, 4, 8)    # nibble 4 e + 2 p + h
     return (parts.astype(np.uint32) << (4 * np.arange(8, dtype=np.uint32))).sum(-1, dtype=np.uint32)
 
 
 def pack_scales(scale: Array) -> Array:
-    """scale [N, K / 128], bits of bf16, as [N / 16, K / 128, 8, 2]: those of rows g and g + 8 in a word."""
+    """scale [N, K / 128], bits of bf16, as [N / 64, K / 128, 4, 8, 2]: those of rows g and g + 8 in a word."""
     n, groups = scale.shape
-    return np.ascontiguousarray(scale.reshape(n // ROWS, 2, 8, groups).transpose(0, 3, 2, 1))
+    return np.ascontiguousarray(scale.reshape(n // BAND, TILES, 2, 8, groups).transpose(0, 4, 1, 3, 2))
 
 
 def unpacked(word: Reg[u32]) -> list[Reg[b32]]:
@@ -79,121 +83,137 @@ def unpacked(word: Reg[u32]) -> list[Reg[b32]]:
     return [mov.b32(sub.rn.bf16x2(pair, bias)) for pair in pairs]
 
 
-@kernel(target="sm_90a", block=(WARPS + 1) * LANES, cluster=lambda config: config["SPLIT"])
+def threads(config: Mapping[str, Any]) -> int:
+    """Of a CTA: the warps that multiply, and the one that loads."""
+    return LANES * (QUARTERS * PARTS * config["SHARERS"] + 1)
+
+
+@kernel(target="sm_90a", block=threads, cluster=lambda config: config["SPLIT"])
 def w4a16(x: Ptr[bf16], weights: Ptr[u32], scales: Ptr[u32], y: Ptr[bf16], m: Reg[u32], n: Reg[u32], k: Reg[u32], share: Reg[u32], *,
-          TOKENS: int = 16, SPLIT: int = 1, STAGES: int = 3) -> None:
+          TOKENS: int = 16, SPLIT: int = 1, SHARERS: int = 1, STAGES: int = 4) -> None:
     """y [m, n] = x [m, k] times the weights. A cluster has 128 rows of them, and each of its CTAs `share` groups of 128 along K, the last
     what is left.
 
-    TOKENS, 8 or 16, is at least m. The last warp loads: lanes 0 to 7 weights of 16 rows each, 8 to 15 their scales, 16 to 31 a token each.
-    full[stage]: 1 arrival, the arrive.expect_tx of lane 0. empty[stage]: lane 0 of each other warp.
+    TOKENS, 8 or 16, is at least m. SHARERS warps share a band of 64 rows and a group of 128: each has some of its operands. The last warp
+    loads: lanes 0 and 1 the weights and the scales of a band each.
+
+    full[stage]: 1 arrival, the arrive.expect_tx of lane 0. empty[stage]: lane 0 of each other warp. The cluster has a barrier before its
+    CTAs store sums for one another, which begins at once, and one after it.
     """
-    halves = TOKENS // 8
-    of_stage = [smem.array(u32, STAGES * TILES * PIECES, align=128, name="weights"),
-                smem.array(u32, STAGES * TILES * QUARTERS * 8, align=128, name="scales"),
-                smem.array(bf16, STAGES * TOKENS * PITCH_X, align=128, name="x")]
-    sums = smem.array(f32, WARPS * TOKENS * PITCH, name="sums of a warp")
-    whole = smem.array(f32, TOKENS * WIDE, name="sums of a CTA")
-    stages = Pipeline(STAGES, consumers=WARPS)
+    halves, warps = TOKENS // 8, QUARTERS * PARTS * SHARERS
+    of_weights = smem.array(u32, STAGES * PARTS * QUARTERS * PIECE, align=128, name="weights")
+    of_scales = smem.array(u32, STAGES * PARTS * QUARTERS * SCALES, align=128, name="scales")
+    rows = WIDE // SPLIT                                             # whose results a CTA has
+    pitch = rows + 4                                                 # of a token's sums: lanes t and t + 1 are 8 banks apart
+    sums = smem.array(f32, SPLIT * QUARTERS * TOKENS * pitch, align=16, name="sums of all warps")
+    stages = Pipeline(STAGES, consumers=warps)
     thread, lane = mov.u32(tid.x), mov.u32(laneid)
-    warp, tile = thread >> 5, (mov.u32(ctaid.x) // SPLIT) * TILES
+    warp, band = thread >> 5, (mov.u32(ctaid.x) // SPLIT) * PARTS
     rank = mov.u32(cluster_ctarank) if SPLIT > 1 else mov.u32(0)
-    tiles = least.u32(TILES, n // ROWS - tile)                       # the last CTA may have 4
+    bands = least.u32(PARTS, n // BAND - band)                       # the last CTA may have one
     first = least.u32(rank * share, k // GROUP)
     groups = least.u32(share, k // GROUP - first)
     rounds = (groups + (QUARTERS - 1)) // QUARTERS
     with if_(thread == 0):
         stages.init()
+    if SPLIT > 1:
+        barrier.cluster.arrive.release.aligned()
     bar.sync(0)
-    with if_(warp == WARPS):
-        of_weights = weights.at(mul.wide.u32(tile + lane, k * 2)).at(first * (GROUP * 2))
-        of_scales = scales.at((tile + (lane & 7)) * (k // GROUP * 8) + first * 8)
-        of_x = x.at((lane & 15) * k).at(first * GROUP)
+    with if_(warp == warps):
+        place = (band + lane) * (k // GROUP) + first
+        sources = weights.at(mul.wide.u32(place, PIECE)), scales.at(mul.wide.u32(place, SCALES))
         with ring(STAGES, rounds) as (step, stage, parity):
             done = step * QUARTERS
             now = least.u32(QUARTERS, groups - done)
             full = stages.producer_acquire(stage, parity)
             fence.proxy.async_.shared__cta()                         # the warps' loads from the stage, before the copies into it
-            bytes = now * (tiles * (GROUP * ROWS // 2 + 2 * ROWS) + m * (2 * GROUP))
-            mbarrier.arrive.expect_tx.shared__cta.b64(full, bytes, pred=lane == 0)
+            mbarrier.arrive.expect_tx.shared__cta.b64(full, now * bands * (4 * (PIECE + SCALES)), pred=lane == 0)
             bar.warp.sync(0xFFFFFFFF)
-            with if_(lane < tiles):
-                copy(of_stage[0].at((stage * TILES + lane) * PIECES), of_weights.at(done * (GROUP * 2)), now * (GROUP * ROWS // 2), full)
-            with if_((lane >= 8) & (lane - 8 < tiles)):
-                copy(of_stage[1].at((stage * TILES + lane - 8) * (QUARTERS * 8)), of_scales.at(done * 8), now * (2 * ROWS), full)
-            with if_((lane >= 16) & (lane - 16 < m)):
-                copy(of_stage[2].at((stage * TOKENS + lane - 16) * PITCH_X), of_x.at(done * GROUP), now * (2 * GROUP), full)
+            with if_(lane < bands):
+                target = (stage * PARTS + lane) * QUARTERS
+                for array, source, words in ((of_weights, sources[0], PIECE), (of_scales, sources[1], SCALES)):
+                    copy(array.at(target * words), source.at(done * words), now * (4 * words), full)
+        if SPLIT > 1:
+            barrier.cluster.wait.acquire.aligned()
     with else_():
-        g, t, part, quarter = lane >> 2, lane & 3, warp % PARTS, warp // PARTS
-        total = [[[mov.f32(0.0) for _ in range(4)] for _ in range(halves)] for _ in range(PART)]
+        griddepcontrol.wait()                                        # x may be the result of the launch before
+        g, t, part, quarter = lane >> 2, lane & 3, warp // SHARERS % PARTS, warp // (PARTS * SHARERS)
+        own = (warp % SHARERS) * (TILES // SHARERS)                  # the first of the operands of this warp
+        total = [[[mov.f32(0.0) for _ in range(4)] for _ in range(halves)] for _ in range(TILES // SHARERS)]
+        tokens = x.at(mul.wide.u32(g, k)).at((first + quarter) * GROUP + t * 16).cast(b32)
+        there = [g + 8 * h < m for h in range(halves)]
+        held, coming = ([[mov.b32(0) for _ in range(16)] for _ in there] for _ in range(2))
+        load_tokens(held, tokens, k, [valid & (quarter < groups) for valid in there])
         with ring(STAGES, rounds) as (step, stage, parity):
-            stages.consumer_wait(stage, parity)
-            with if_((step * QUARTERS + quarter < groups) & (part * PART < tiles)):
-                place = stage * TILES + part * PART
-                of_warp = [of_stage[0].at(place * PIECES + quarter * (GROUP * 2) + lane * 4),
-                           of_stage[1].at(place * (QUARTERS * 8) + quarter * 8 + g),
-                           of_stage[2].at((stage * TOKENS + g) * PITCH_X + quarter * GROUP + t * 16)]
-                multiply_group(*of_warp, total, [g + 8 * h < m for h in range(halves)])
+            following = (step + 1) * QUARTERS + quarter
+            load_tokens(coming, tokens.at((step + 1) * (RUN // 2)), k, [valid & (following < groups) for valid in there])
+            with if_((step * QUARTERS + quarter < groups) & (part < bands)):
+                stages.consumer_wait(stage, parity)
+                place = (stage * PARTS + part) * QUARTERS + quarter
+                words = of_weights.at(place * PIECE + own * (8 * LANES) + lane * 4)
+                multiply_group(words, of_scales.at(place * SCALES + own * 8 + g), held, total)
             bar.warp.sync(0xFFFFFFFF)                                # all lanes have read
             stages.consumer_release(stage, pred=lane == 0)
-        own = sums.at(warp * (TOKENS * PITCH) + t * (2 * PITCH) + g)
-        for i, h, c in product(range(PART), range(halves), range(4)):
-            st.shared__cta.f32(own + ((8 * h + c % 2) * PITCH + 16 * i + 8 * (c // 2)), total[i][h][c])
-    bar.sync(0)
-    # Warp w has the results of tokens w and w + 8, four neighbouring ones a lane.
-    lanes = LANES // PARTS                                           # that share a part
-    tokens = [warp + later for later in range(0, TOKENS, 8)]
-    with if_(warp < 8):
-        for token in tokens:
-            place = sums.at(lane // lanes * (TOKENS * PITCH) + token * PITCH + lane % lanes * 4)
-            found = ld.shared__cta.v4.f32(place)
-            for w in range(PARTS, WARPS, PARTS):
-                for mine, more in zip(found, ld.shared__cta.v4.f32(place + w * TOKENS * PITCH), strict=True):
-                    add.rn.f32(mine, mine, more)
-            st.shared__cta.v4.f32(whole.at(token * WIDE + lane * 4), found)
+            for word, other in zip(chain(*held), chain(*coming), strict=True):
+                mov.b32(word, other)
+        if SPLIT > 1:
+            barrier.cluster.wait.acquire.aligned()                   # all CTAs are there
+        place = sums.at(((rank * QUARTERS + quarter) * TOKENS + t * 2) * pitch + g)
+        for i in range(TILES // SHARERS):
+            tile = part * TILES + own + i
+            its = place + (tile & (rows // ROWS - 1)) * ROWS
+            of_owner = mapa.shared__cluster.u32(its, tile // (rows // ROWS)) if SPLIT > 1 else None
+            for h, c in product(range(halves), range(4)):
+                offset = (8 * h + c % 2) * pitch + 8 * (c // 2)
+                if of_owner is None:
+                    st.shared__cta.f32(its + offset, total[i][h][c])
+                else:
+                    st.shared__cluster.f32(of_owner + 4 * offset, total[i][h][c])
+    griddepcontrol.launch_dependents()
     if SPLIT > 1:
         cluster_sync()
-    for token in tokens:
-        with if_((warp < 8) & (token < m) & (lane < tiles * 4) & (thread % SPLIT == rank)):
-            place = whole.at(token * WIDE + lane * 4)
-            if SPLIT > 1:
-                found = [mov.f32(0.0) for _ in range(4)]
-                for cta in range(SPLIT):
-                    for mine, more in zip(found, ld.shared__cluster.v4.f32(mapa.shared__cluster.u32(place, cta)), strict=True):
-                        add.rn.f32(mine, mine, more)
-            else:
-                found = ld.shared__cta.v4.f32(place)
+    else:
+        bar.sync(0)
+    quads = rows // 4                                                # of results, four neighbouring ones a thread
+    for item in range(0, TOKENS * quads, LANES * (warps + 1)):
+        token, row = (thread + item) // quads, (thread + item) % quads * 4
+        with if_((token < m) & (rank * rows + row < bands * BAND)):
+            found = [mov.f32(0.0) for _ in range(4)]
+            for summand in range(SPLIT * QUARTERS):
+                for mine, more in zip(found, ld.shared__cta.v4.f32(sums.at((summand * TOKENS + token) * pitch + row)), strict=True):
+                    add.rn.f32(mine, mine, more)
             words = [pack(bf16, found[0], found[1]), pack(bf16, found[2], found[3])]
-            st.global_.v2.b32(y.at(mul.wide.u32(token, n)).at(tile * ROWS + lane * 4), words)
-    if SPLIT > 1:
-        cluster_sync()                                               # no CTA exits while others read its sums
+            st.global_.v2.b32(y.at(mul.wide.u32(token, n)).at(band * BAND + rank * rows + row), words)
 
 
-def multiply_group(weights: Any, scales: Any, x: Any, total: Any, there: list[Any]) -> None:
-    """Adds 128 of k to the sums of a part of the rows. `there` says whether a lane's tokens are."""
-    of_x = []
+def load_tokens(words: list[list[Any]], x: Ptr[b32], k: Reg[u32], there: list[Any]) -> None:
+    """A lane's x for 128 of k, in 16 words: 16 neighbouring elements of each 64, of tokens g and g + 8 where they are."""
     for h, valid in enumerate(there):
-        words = [[mov.b32(0) for _ in range(4)] for _ in range(4)]
-        for i, four in enumerate(words):
-            ld.shared__cta.v4.b32(four, x + (8 * h * PITCH_X + DEPTH * (i // 2) + 8 * (i % 2)), pred=valid)
-        of_x.append([word for four in words for word in four])       # 8 words for 64 of k: two for each mma
+        place = x.at(mul.wide.u32(k, 4 * h)) if h else x
+        for i in range(4):
+            four = words[h][4 * i:4 * i + 4]                         # 8 words for 64 of k: two for each mma
+            ld.global_.nc.v4.b32(four, place + (DEPTH // 2 * (i // 2) + 4 * (i % 2)), pred=valid)
+
+
+def multiply_group(weights: Any, scales: Any, of_x: list[list[Any]], total: Any) -> None:
+    """Adds 128 of k to the sums of some operands."""
     zero = [mov.f32(0.0) for _ in range(4)]
     for i, sums in enumerate(total):
-        part = [zero] * len(there)
+        part = [zero] * len(of_x)
         for block in range(GROUP // DEPTH):
-            for j, word in enumerate(ld.shared__cta.v4.u32(weights + (i * PIECES + 4 * LANES * block))):
+            for j, word in enumerate(ld.shared__cta.v4.u32(weights + 4 * LANES * (2 * i + block))):
                 operand, at = unpacked(word), 8 * block + 2 * j
                 part = [multiply(operand, values[at:at + 2], before) for values, before in zip(of_x, part, strict=True)]
-        rows = unpack(bf16, ld.shared__cta.u32(scales + i * (QUARTERS * 8)))
+        rows = unpack(bf16, ld.shared__cta.u32(scales + 8 * i))
         for mine, more in zip(sums, part, strict=True):
             for c in range(4):                                       # rows g, g, g + 8, g + 8
                 fma.rn.f32(mine[c], more[c], rows[c // 2], mine[c])
 
 
 def split(n: int, k: int, card: Card) -> int:
-    """How many CTAs share 128 rows: as many as are at work at a time, and each with a group at least."""
+    """How many CTAs share 128 rows, a power of 2: as many as are at work at a time, and each with a group at least."""
     blocks = -(-n // WIDE)
-    return max([1, *(size for size, ctas in card.clusters if blocks * size <= ctas and size <= k // GROUP)])
+    return max([1, *(size for size, ctas in card.clusters if blocks * size <= ctas and size <= k // GROUP and size in (2, 4, 8))])
 
 
 def steps(x: Any, weights: Any, scales: Any, y: Any, card: Card | None = None) -> list[Step]:
@@ -202,12 +222,13 @@ def steps(x: Any, weights: Any, scales: Any, y: Any, card: Card | None = None) -
     if not 1 <= m <= 16 or n % 64 or k % GROUP:
         raise ValueError(f"M is 1 to 16, N a multiple of 64 and K of {GROUP}, not {m}, {n} and {k}: `ptxkit.gemm.gemm` takes "
                          "more rows, with weights of bf16")
-    taken(x=(x, (m, k)), weights=(weights, (n // ROWS, k // DEPTH, LANES, 4)), scales=(scales, (n // ROWS, k // GROUP, 8, 1)),
+    bands, groups = n // BAND, k // GROUP
+    taken(x=(x, (m, k)), weights=(weights, (bands, groups, TILES, 2, LANES, 4)), scales=(scales, (bands, groups, TILES, 8, 1)),
           y=(y, (m, n)))
     card = card or (card_of(driver.current_device()) if driver.available() else H200)
     found = split(n, k, card)
-    return [Step(w4a16, -(-n // WIDE) * found, (x, weights, scales, y, m, n, k, -(-(k // GROUP) // found)),
-                 {"TOKENS": 8 if m <= 8 else 16, "SPLIT": found})]
+    return [Step(w4a16, -(-n // WIDE) * found, (x, weights, scales, y, m, n, k, -(-groups // found)),
+                 {"TOKENS": 8 if m <= 8 else 16, "SPLIT": found, "SHARERS": 2 if m <= 8 else 1}, ("weights", "scales"))]
 
 
 def problem(m: int, n: int, k: int, seed: int = 0) -> Problem:

@@ -110,7 +110,7 @@ def steps(kind: str, x: Any, weight: Any, y: Any, *, bias: Any = None, residual:
     if residual is not None:
         taken(residual=(residual, (rows, columns)), h=(h, (rows, columns)))
     given = [x, *((residual, h) if residual is not None else ()), weight, *((bias,) if kind == "layer" else ()), y]
-    return [Step(KERNELS[kind, residual is not None], grid, (*given, rows, eps), {"COLUMNS": columns})]
+    return [Step(KERNELS[kind, residual is not None], grid, (*given, rows, eps), {"COLUMNS": columns}, ())]
 
 
 def problem(rows: int, columns: int, kind: str = "rms", residual: bool = False, seed: int = 0) -> Problem:

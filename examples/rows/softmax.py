@@ -39,7 +39,7 @@ def steps(x: Any, y: Any) -> list[Step]:
     rows, columns = x.shape
     grid = ctas(rows, columns)
     taken(x=(x, (rows, columns)), y=(y, (rows, columns)))
-    return [Step(softmax, grid, (x, y, rows), {"COLUMNS": columns})]
+    return [Step(softmax, grid, (x, y, rows), {"COLUMNS": columns}, ())]
 
 
 def problem(rows: int, columns: int, seed: int = 0) -> Problem:

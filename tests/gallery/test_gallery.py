@@ -92,6 +92,17 @@ def test_arrays_that_do_not_go_together_are_refused(name: str) -> None:
                 problem.steps({**operands, operand: other})
 
 
+@pytest.mark.parametrize("name", GALLERY)
+def test_arrays_without_elements_are_refused(name: str) -> None:
+    """Whichever axes of the operands are empty: there is no launch without CTAs, and no tensor map without elements."""
+    problem = GALLERY[name].problem(*GALLERY[name].small[0])
+    operands = of(problem)
+    for axis in range(max(array.ndim for array in operands.values())):
+        empty = {key: array[(slice(None),) * axis + (slice(0),)] if axis < array.ndim else array for key, array in operands.items()}
+        with pytest.raises(ValueError, match=r"without elements there is nothing to launch|, not .*\b0\b"):
+            problem.steps(empty)
+
+
 def test_an_array_of_a_gpu_begins_at_16_bytes() -> None:
     with stub.installed():
         taken(x=(stub.array("f32", 4, 8), (4, 8)))
