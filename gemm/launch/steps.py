@@ -18,10 +18,11 @@ from ..problem.grouped import GroupArrays, GroupOptions
 from ..problem.grouped_k import ArraysAlongK
 from ..problem.matmul import products
 from . import grouped, grouped_k
-from .dense import Launch, Plan, Zeros, as_one, card_of
+from .dense import Launch, Plan, Zeros, as_one, card_of, launches
 from .grid import COUNTER_BYTES, scalars
 from .parts import GroupLaunches
 from .slabs import slabs
+from .tuning import first_use
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,27 @@ class Steps:
     workspace_bytes: int
 
 
+def _parts(arrays: Arrays, options: Options, ordinal: int) -> list[Arrays]:
+    """The products of a call, one launch each."""
+    return [slab for part in products(arrays) for slab in slabs(part, options, lambda: card_of(ordinal))]
+
+
+def tune_dense(arrays: Arrays, options: Options, stream: int) -> None:
+    """Tune the products of `gemm.gemm` on these arrays, where that is wished, so that `of_dense` takes what was found. What the arrays
+    hold is read."""
+    ordinal = same_device(arrays.named())
+    for part in _parts(arrays, options, ordinal):
+        problem = Problem(as_one(part, None), options)
+        if not problem.empty and problem.k:
+            first_use(problem, part, ordinal, stream, card_of(ordinal), launches(problem, options, ordinal))
+
+
 def of_dense(arrays: Arrays, options: Options, workspace: int) -> Steps:
     """The steps of `gemm.gemm` on these arrays with a workspace at this address. Nothing is tuned."""
     ordinal = same_device(arrays.named())
-    parts = [slab for part in products(arrays) for slab in slabs(part, options, lambda: card_of(ordinal))]
     found: list[Step] = []
     bytes = 0
-    for part in parts:
+    for part in _parts(arrays, options, ordinal):
         problem = Problem(as_one(part, None), options)
         if problem.empty:
             continue

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import logging
 import struct
 import threading
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ptxkit.dsl.arguments import FORMATS
-from ptxkit.errors import LaunchError
-from ptxkit.gemm.launch.steps import FillStep, KernelStep, Step, Steps, of_dense, of_groups, of_groups_along_k
+from ptxkit.errors import LaunchError, PtxkitError
+from ptxkit.gemm.launch.steps import FillStep, KernelStep, Step, Steps, of_dense, of_groups, of_groups_along_k, tune_dense
+from ptxkit.gemm.launch.tuning import wish
 from ptxkit.gemm.problem.dense import Arrays, Options
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions
 from ptxkit.gemm.problem.grouped_k import ArraysAlongK
 from ptxkit.runtime import driver
+from ptxkit.runtime.launch import LEGACY_STREAM
 from ptxkit.runtime.launcher import EncodedTensorMap, addresses
 from ptxkit.types import TYPES
 
-from .product import Call, read
+from .product import Call, nbytes, read
 
 MOST_BUFFERS, MOST_ARGUMENTS, MOST_MAPS = 16, 96, 8         # of handler.c
 NUMBER, ADDRESS, MAP, FIXED_MAP = range(4)
@@ -130,6 +135,31 @@ def of_call(call: Call, device: int, pointers: Sequence[int]) -> Steps:
     return Steps((lines, *found.steps), found.workspace_bytes)
 
 
+def tune(text: str, device: int = 0) -> None:
+    """Tune a dense product in words where that is wished, on memory of its own: XLA has none for it when it is lowered. A product that
+    cannot be tuned keeps the heuristic's configuration, which is said."""
+    call = read(text)
+    if call.kind != "dense" or wish() is None:
+        return
+    held: list[int] = []
+    try:
+        with driver.on(device):
+            for array in call.arrays:
+                size = max(1, nbytes(array))
+                held.append(driver.allocate(size, device))
+                numbers = np.resize(_NUMBERS, -(-size // 4))
+                driver.copy_to_device(held[-1], numbers.ctypes.data, size, device)
+            tune_dense(Arrays(**call.named(held, device)), Options(**call.options), LEGACY_STREAM)
+    except PtxkitError as error:
+        _log.warning("a product of jax was not tuned and keeps its configuration: %s", str(error).splitlines()[0])
+    finally:
+        for address in held:
+            driver.free(address, device)
+
+
+_NUMBERS = np.random.default_rng(0).integers(0, 1 << 32, 1 << 18, np.uint32) & 0x3F3F3F3F
+"""Elements between 0 and 2 in every type that is multiplied."""
+_log = logging.getLogger("ptxkit")
 _lock = threading.Lock()
 
 
@@ -139,4 +169,4 @@ def known(text: str, device: int = 0, apart: Sequence[int] = (0,) * MOST_BUFFERS
         return plan(text, device, tuple(apart))
 
 
-__all__ = ["FIRST", "ROOM", "Plan", "known", "of_call", "places", "plan"]
+__all__ = ["FIRST", "ROOM", "Plan", "known", "of_call", "places", "plan", "tune"]

@@ -80,6 +80,7 @@ def _on_cpu(context: Any, *operands: Any, product: Product) -> Any:
 def _on_gpu(context: Any, *operands: Any, product: Product) -> Any:
     said = words(product, context.avals_in)
     handler.register("CUDA")
+    plans.tune(said)
     return _call(context, operands, product, said, plans.known(said).workspace_bytes)
 
 

@@ -34,7 +34,7 @@ def passes(operator: Any, *given: Any, **named: Any) -> None:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("type_", TYPES)
-@pytest.mark.parametrize(("shape", "layout"), [*itertools.product(SHAPES, ["nn"]), *(("16x24x32", layout) for layout in ("nt", "tn", "tt"))])
+@pytest.mark.parametrize(("shape", "layout"), [*((shape, "nn") for shape in SHAPES), *(("16x24x32", each) for each in ("nt", "tn", "tt"))])
 def test_products(device: str, type_: str, shape: str, layout: str) -> None:
     a, b = (lying(randn(*extents, device=device, dtype=TYPES[type_], grad=True), letter)
             for extents, letter in zip(SHAPES[shape], layout, strict=True))
