@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib.util
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -260,9 +261,13 @@ def instructions() -> str:
     for chapter in chapters:
         module = import_module(f"ptxkit.grammar.isa.{chapter}")
         parts += [f"## {chapter}", "", (module.__doc__ or "").strip(), ""]
+        mnemonic = ""
         for row in module.FORMS:
+            if (found := re.split(r"\W", row.syntax, maxsplit=1)[0]) != mnemonic:
+                mnemonic = found
+                parts += ["", f"### `{mnemonic}`", ""]
             parts += [f"- `{row.syntax}` (PTX {row.since}, {row.target})"]
-            parts += [f"  - `.{slot}`: {' '.join(f'`{token}`' for token in tokens)}" for slot, tokens in row.slots.items()]
+            parts += [f"    - `.{slot}`: {' '.join(f'`{token}`' for token in tokens)}" for slot, tokens in row.slots.items()]
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"
 

@@ -115,6 +115,15 @@ def test_sentences_and_paragraphs_can_be_read_in_one_go() -> None:
     assert too_long("| " + "word " * 300 + "|\n\n```text\n" + "word " * 300 + "\n```\n") == []
 
 
+@pytest.mark.pure
+def test_lists_in_lists_are_indented_as_the_site_wants_it() -> None:
+    def less(text: str) -> list[str]:
+        return re.findall(r"^ {1,3}(?:[-*]|\d+\.) .*", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+
+    assert {name: found for name, text in pages().items() if (found := less(text))} == {}
+    assert less("- a\n  - b\n    - c\n") == ["  - b"]
+
+
 # --------------------------------------------------------------------------------------------------- the built site
 
 
@@ -180,6 +189,19 @@ def test_links_between_pages_of_the_site_are_called_by_titles(site: Path) -> Non
     assert {path.name: found for path in site.glob("*.html") if (found := by_file(path.read_text(encoding="utf-8")))} == {}
     assert "lift.html\">PTX as Python</a>" in (site / "commands.html").read_text(encoding="utf-8")
     assert by_file('<a href="lift.html">lift.md</a>')
+
+
+@pytest.mark.pure
+@needs_mkdocs
+def test_no_page_shows_marks_of_markdown(site: Path) -> None:
+    def marks(text: str) -> list[str]:
+        body = re.search(r"<article.*?</article>", text, re.S)
+        said = re.sub(r"<!--.*?-->|<pre.*?</pre>|<code.*?</code>", "", body[0] if body else text, flags=re.S)
+        return re.findall(r"\n\s*[-*] .{0,40}|\*\*\w.{0,40}|\|--.{0,40}|\]\(.{0,40}|`.{0,40}", said)
+
+    built = [*site.glob("*.html"), *(site / "api").glob("*.html")]
+    assert {path.name: found for path in built if (found := marks(path.read_text(encoding="utf-8")))} == {}
+    assert marks("<p>a:\n- b</p>") == ["\n- b</p>"]
 
 
 @pytest.mark.pure
