@@ -56,6 +56,8 @@ class Lines:
         if found is None:
             raise SimulationError(f"{text!r} is no place: write a line as 12, file.py:12 or ptx:12")
         name, number = found[1], int(found[2])
+        if not number:
+            raise SimulationError(f"{text!r} is no place: lines count from 1")
         if name == PTX or (name is None and self.main is None):
             return self._at(PTX, self.ptx, number)
         file = self.main if name is None else self._file(name)

@@ -69,8 +69,8 @@ class MemoryView:
                       digits_of(layout.type.__name__))
 
     def _tile(self, name: str, cta: Cta, offset: int, tile: Tile[Any], stage: int) -> Matrix:
-        if not 0 <= stage < tile.stages:
-            raise SimulationError(f"tile `{name}` has {tile.stages} stages, 0 to {tile.stages - 1}, not {stage}")
+        if not isinstance(stage, int) or not 0 <= stage < tile.stages:
+            raise SimulationError(f"tile `{name}` has {tile.stages} stages, 0 to {tile.stages - 1}, not {stage!r}")
         stages = f" stage {stage} of {tile.stages}" if tile.stages > 1 else ""
         return self.laid_out(tile.layout, cta, offset - RESERVED_SHARED + stage * tile.stage_bytes,
                              f"{name}{stages}: {_said(tile.layout)}, {cta!r}")
@@ -94,7 +94,7 @@ class MemoryView:
 
     def offset(self, text: str, cta: Cta) -> int:
         """The offset in a CTA's shared memory of `name`, `name+16`, `+0x400` or `1024`."""
-        found = re.fullmatch(r"\s*([A-Za-z_$%][\w$.\[\]]*)?\s*\+?\s*(0x[0-9a-fA-F]+|\d+)?\s*", text)
+        found = re.fullmatch(r"\s*([A-Za-z_$%][\w$.\[\]]*)?\s*\+?\s*(0x[0-9a-fA-F]+|\d+)?\s*", str(text))
         if found is None or not (found[1] or found[2]):
             raise SimulationError(f"{text!r} is no place in shared memory: write a name, name+16 or +0x400")
         more = int(found[2], 0) if found[2] else 0
@@ -120,7 +120,7 @@ class MemoryView:
         """Elements of shared memory as they lie."""
         self._alive(cta)
         offset = self.offset(text, cta)
-        return Matrix(f"{text.strip()} of {cta!r}: {count} {type_}", self._elements(cta, offset, count, type_), digits_of(type_))
+        return Matrix(f"{str(text).strip()} of {cta!r}: {count} {type_}", self._elements(cta, offset, count, type_), digits_of(type_))
 
     def array(self, name: str) -> Matrix:
         """An array among the arguments, as global memory has it now."""

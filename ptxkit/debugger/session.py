@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -226,7 +227,7 @@ class Session:
 
     def shared(self, place: str, count: int = 8, type: str = "u32", *, cta: int | None = None) -> Matrix:
         """Elements of shared memory as they lie, from `name`, `name+16` (bytes) or `+0x400` on."""
-        return self.memory.shared(place, self.cta(cta), count, type)
+        return self.memory.shared(place, self.cta(cta), _natural(count, "the number of elements"), type)
 
     def array(self, name: str) -> Array:
         """An array among the arguments, as global memory has it now."""
@@ -438,6 +439,12 @@ class Session:
         return "waits" if f.wait is not None or not f.mask or not f.warp.live & f.mask else "parted"
 
     def _add(self, kind: str, at: Any, **conditions: Any) -> Breakpoint:
+        ctas, warps = math.prod(self.machine.grid), -(-self.machine.threads // 32)
+        for word, count in ("cta", ctas), ("warp", warps), ("phase", None), ("skip", None):
+            value = conditions.get(word)
+            if value is not None and (not isinstance(value, int) or value < 0 or (count is not None and value >= count)):
+                there = "a number from 0 on" if count is None else f"0 to {count - 1} in this launch" if count > 1 else "0 in this launch"
+                raise SimulationError(f"{word} is {there}, not {value!r}: the run would never stop here")
         self._numbers += 1
         point = Breakpoint(self._numbers, kind, at, **conditions)
         self.breaks.append(point)
@@ -453,7 +460,7 @@ class Session:
             return name
         if not plan:
             return name                                      # its name is known when it is initialised
-        names = ", ".join(barriers.name for barriers in plan)
+        names = ", ".join(f"{barriers.name}[0]" + (f" to [{len(barriers) - 1}]" if len(barriers) > 1 else "") for barriers in plan)
         raise SimulationError(f"there is no barrier `{name}`; there are {names}, barrier N and cluster")
 
     def _who(self, warp: int | None, cta: int | None) -> tuple[int, int]:

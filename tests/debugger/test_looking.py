@@ -271,7 +271,7 @@ def test_what_is_asked_wrong_is_said() -> None:
     for asked, says in ((lambda: session.break_at("x.py:3"), "names no files of the kernel; they are"),
                         (lambda: session.break_at(99999), "has no instruction, nor has a line after it; the last that has one is"),
                         (lambda: session.break_at("here"), "write a line as 12, file.py:12 or ptx:12"),
-                        (lambda: session.break_phase("fuull"), "there is no barrier `fuull`; there are full, barrier N and cluster"),
+                        (lambda: session.break_phase("fuull"), "there is no barrier `fuull`; there are full[0], barrier N and cluster"),
                         (lambda: session.delete(7), "there is no breakpoint 7"),
                         (lambda: session.switch(9), "CTA 0 warp 9 is not there"),
                         (lambda: session.tile("nope"), "there is nothing called `nope` in shared memory; there are words"),
@@ -290,6 +290,26 @@ def test_what_is_asked_wrong_is_said() -> None:
     unchecked = Session(launch_of(stuck.trace(), 1, [np.zeros(64, np.uint32)]), check=False)
     with pytest.raises(SimulationError, match="the checker does not run"):
         unchecked.break_finding()
+
+
+def test_numbers_that_this_launch_has_not_are_said() -> None:
+    """Each would stop nowhere, or show nothing."""
+    session = tile_gemm.debug(1, *(np.ones(shape, ml_dtypes.bfloat16) for shape in ((64, 128), (256, 128))), np.zeros((64, 256), np.float32), 2)
+    line = tile_gemm.function.__code__.co_firstlineno + 20
+    for wrong, words in ((lambda: session.break_at(line, warp=99), "warp is 0 to 7 in this launch, not 99"),
+                         (lambda: session.break_at(line, cta=1), "cta is 0 in this launch, not 1"),
+                         (lambda: session.break_at(line, skip=-1), "skip is a number from 0 on, not -1"),
+                         (lambda: session.break_phase("full", phase=-1), "phase is a number from 0 on, not -1"),
+                         (lambda: session.break_phase("full", cta=-1), "cta is 0 in this launch, not -1"),
+                         (lambda: session.break_at(0), "lines count from 1"), (lambda: session.break_at(f"ptx:{0}"), "lines count from 1"),
+                         (lambda: session.break_phase("full[9]"), "there are full[0] to [3], empty[0] to [3]"),
+                         (lambda: session.tile("A", "first"), "stages, 0 to 3, not 'first'"),              # type: ignore[arg-type]
+                         (lambda: session.shared("A", -4), "the number of elements is at least 1, not -4"),
+                         (lambda: session.shared("A+x"), "is no place in shared memory")):
+        with pytest.raises(SimulationError) as caught:
+            wrong()
+        assert words in str(caught.value)
+    assert len(session.breakpoints()) == 0
 
 
 def test_lines_of_what_was_inlined() -> None:
