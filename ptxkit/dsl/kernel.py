@@ -470,7 +470,7 @@ def _computed(given: Callable[[Mapping[str, Any]], Any], config: Mapping[str, An
 def _dims(given: Dim, config: Mapping[str, Any], what: str, here: Position) -> tuple[int, int, int]:
     value = _computed(given, config, what) if callable(given) else given
     dims = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, (tuple, list)) else ()
-    if not 1 <= len(dims) <= 3 or any(not isinstance(d, int) or d < 1 for d in dims):
+    if not 1 <= len(dims) <= 3 or any(type(d) is not int or d < 1 for d in dims):
         raise TraceError(f"{what} is one to three positive extents, not {value!r}", None if callable(given) else here)
     return (*dims, 1, 1)[:3]
 

@@ -15,6 +15,7 @@ from .contest import NotImplementedHere, contestants, prepared, sampled, times_o
 from .device import Arguments, Device, Given, Grid, Where, arguments_of, device_of, sets_of
 from .figures import row_ratios
 from .files import write_json
+from .options import check_options
 from .proved import Check, Proof
 from .regimes import Captured, Entry, Regime, capture
 
@@ -100,6 +101,7 @@ def _rate(what: str, factor: float, row: Mapping[str, Any], seen: Mapping[str, A
 
 def bench(kernel: Kernel[...], grid: Grid, args: Given, options: Options, config: Mapping[str, Any]) -> Benchmark:
     """Times a configuration of a kernel on copies of the arguments. Raises what a launch raises, and BenchError where it is wrong."""
+    check_options(options, Options, BenchError)
     first = arguments_of(kernel, args)
     device = device_of(options.get("device", "gpu"), first)
     regimes = [_regime(device, name) for name in _names(options.get("regimes"), device)]

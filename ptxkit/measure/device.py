@@ -403,7 +403,10 @@ Given = Arguments | Sequence[Any] | Callable[[], Sequence[Any]]
 
 def arguments_of(kernel: Kernel[...], given: Given) -> Arguments:
     """One set of arguments. Raises LaunchError unless there are as many as the kernel has parameters."""
-    made = tuple(given() if callable(given) else given)
+    made = given() if callable(given) else given
+    if not isinstance(made, tuple | list):
+        raise LaunchError(f"args= is a tuple of the arguments of kernel `{kernel.name}`, or a function that makes one, not {made!r}")
+    made = tuple(made)
     if len(made) != len(kernel.arguments):
         names = ", ".join(kernel.arguments) or "none"
         raise LaunchError(f"kernel `{kernel.name}` takes {len(kernel.arguments)} arguments ({names}), args= has {len(made)}")

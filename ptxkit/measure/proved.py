@@ -56,6 +56,8 @@ class Proof:
         self.references[name] = reference = _float64(self.device, wanted)
         if reference.shape != holds.shape:
             raise CheckGivenError(f"the reference of `{name}` has shape {reference.shape}, the argument {holds.shape}")
+        if reference.size and not np.isfinite(reference).any():
+            raise CheckGivenError(f"the reference of `{name}` has no finite number, so that it proves nothing")
         if apart(holds, reference) <= self._allowed(before):
             self.same.add(name)
 

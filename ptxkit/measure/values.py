@@ -35,9 +35,10 @@ def decoded(bytes: Any, dtype: str) -> Any:
 
 
 def apart(one: Any, other: Any) -> float:
-    """The relative difference, by the Frobenius norm, where the second is finite; infinite where only the first is not."""
+    """The relative difference, by the Frobenius norm, where the second is finite; infinite where only the first is not, or where the second
+    is an infinity or NaN and the first is no such."""
     there = np.isfinite(other)
-    if not np.isfinite(one[there]).all():
+    if not np.isfinite(one[there]).all() or not np.array_equal(one[~there], other[~there], equal_nan=True):
         return float("inf")
     size = float(np.square(other[there]).sum())
     if not size:

@@ -34,6 +34,7 @@ class Autotuned:
         self.options = options
         self.space = space_of(space)
         tuner.check_names(kernel, self.space)
+        tuner.check_given(kernel, options)
         self.tuned: dict[Any, Tuned] = {}
         self._first: dict[Any, Mapping[str, Any]] = {}
         self._lock = threading.RLock()

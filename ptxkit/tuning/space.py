@@ -67,6 +67,8 @@ class Space:
         return made
 
     def _asked_by(self, condition: Condition) -> tuple[str, ...]:
+        if not callable(condition):
+            raise SpaceError(f"a condition is a function of parameters, as `lambda BLOCK: BLOCK <= 512`, not {condition!r}")
         parameters = inspect.signature(condition).parameters.values()
         if any(p.kind is p.VAR_KEYWORD for p in parameters):
             return tuple(self.values)

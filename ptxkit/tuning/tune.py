@@ -21,6 +21,7 @@ from ..measure.contest import sampled
 from ..measure.device import Arguments, Device, Given, Grid, Lost, Where, WrongRun, arguments_of, device_of, is_array, sets_of
 from ..measure.figures import spread
 from ..measure.files import write_aside
+from ..measure.options import check_options
 from ..measure.proved import Check, Proof
 from ..measure.regimes import Captured, Entry, Regime
 from ..measure.timer import Launch
@@ -69,6 +70,15 @@ class Options(TypedDict, total=False):
     patience_s: float
     device: Where
     seed: int
+
+
+def check_given(kernel: Kernel[...], options: Options) -> None:
+    """Raise TuneError for an option that there is not, a number that is none, or a key of a name that is no argument."""
+    check_options(options, Options, TuneError)
+    chosen = options.get("key")
+    for name in () if chosen is None or callable(chosen) else chosen:
+        if name not in kernel.arguments:
+            raise TuneError(f"key= names `{name}`, the arguments of kernel `{kernel.name}` are {', '.join(kernel.arguments)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +243,7 @@ def key_of(kernel: Kernel[...], arguments: Arguments, chosen: Any = None) -> tup
         return (chosen(*arguments),)
     if chosen is None:
         return tuple(map(_described, arguments))
-    names = kernel.arguments
-    for name in chosen:
-        if name not in names:
-            raise TuneError(f"key= names `{name}`, the arguments of kernel `{kernel.name}` are {', '.join(names)}")
-    return tuple(_described(arguments[names.index(name)]) for name in chosen)
+    return tuple(_described(arguments[kernel.arguments.index(name)]) for name in chosen)
 
 
 def _described(value: Any) -> Any:
@@ -260,6 +266,7 @@ def _worded(key: tuple[Any, ...]) -> str:
 def tune(kernel: Kernel[...], space: SpaceGiven, grid: Grid, args: Given, check: Check, options: Options) -> Tuned:
     """The fastest point of the space on these arguments, of which copies are measured. Raises TuneError where no point is right."""
     begin = time.perf_counter()
+    check_given(kernel, options)
     first = arguments_of(kernel, args)
     device = device_of(options.get("device", "gpu"), first)
     points, left_out = _asked(kernel, space)

@@ -294,7 +294,8 @@ def test_what_is_asked_wrong_is_said() -> None:
 
 def test_numbers_that_this_launch_has_not_are_said() -> None:
     """Each would stop nowhere, or show nothing."""
-    session = tile_gemm.debug(1, *(np.ones(shape, ml_dtypes.bfloat16) for shape in ((64, 128), (256, 128))), np.zeros((64, 256), np.float32), 2)
+    a, b = (np.ones(shape, ml_dtypes.bfloat16) for shape in ((64, 128), (256, 128)))
+    session = tile_gemm.debug(1, a, b, np.zeros((64, 256), np.float32), 2)
     line = tile_gemm.function.__code__.co_firstlineno + 20
     for wrong, words in ((lambda: session.break_at(line, warp=99), "warp is 0 to 7 in this launch, not 99"),
                          (lambda: session.break_at(line, cta=1), "cta is 0 in this launch, not 1"),

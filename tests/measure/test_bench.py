@@ -84,7 +84,10 @@ def test_files_hold_what_was_measured(tmp_path):
 
 @pytest.mark.pure
 @pytest.mark.parametrize(("words", "sentence"), [({"regimes": "cold"}, "regimes= has 'cold': there are burst"),
-                                                 ({"against": {"kernel": {}}}, "give it another name")])
+                                                 ({"against": {"kernel": {}}}, "give it another name"),
+                                                 ({"regime": "warm"}, "no option `regime`; there are against, regimes"),
+                                                 ({"rounds": 0}, "rounds= is an int of at least 1, not 0"),
+                                                 ({"flops": "1e9"}, "flops= is a number of at least 0, not '1e9'")])
 def test_a_mistake_is_a_sentence(words, sentence):
     with pytest.raises(BenchError, match=sentence):
         parametric.bench(grid=1, args=(Y,), device=clocked(), **words)

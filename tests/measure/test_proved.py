@@ -62,6 +62,19 @@ def test_rounding_passes_as_far_as_the_type_says():
     assert made.fault(own) is None
 
 
+def test_infinities_and_nan_of_a_reference_are_wanted_too():
+    wanted = np.array([1, np.inf, -np.inf, np.nan], np.float32)
+    made, own = proof(np.zeros(4, np.float32), {"y": wanted})
+    own[1][...] = wanted
+    assert made.fault(own) is None
+    for place in (1, 2, 3):
+        own[1][...] = wanted
+        own[1][place] = 7
+        assert "inf" in made.fault(own)
+    with pytest.raises(CheckGivenError, match="the reference of `y` has no finite number"):
+        proof(np.zeros(4, np.float32), {"y": np.full(4, np.nan, np.float32)})
+
+
 def test_references_may_be_made_of_the_arguments_and_of_maps():
     y = np.zeros(16, np.float32)
     made, own = proof(y, {"y": lambda x, y: x + 1})

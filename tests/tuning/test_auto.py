@@ -148,6 +148,10 @@ def test_a_wrong_use_is_said_where_it_is_decorated():
 
     with pytest.raises(TraceError, match="no compile-time parameter `WARPS`; it has EACH"):
         autotune(Space(WARPS=(1, 2)))(plain)
+    with pytest.raises(TuneError, match="no option `grid`; there are key"):
+        autotune(Space(EACH=(1, 2)), grid=1)(plain)                          # type: ignore[call-arg]
+    with pytest.raises(TuneError, match="key= names `n`, the arguments of kernel `plain` are x"):
+        autotune(Space(EACH=(1, 2)), key=("n",))(plain)
     with pytest.raises(TuneError, match="`plain` is autotuned already"):
         autotune(Space(EACH=(1, 2)))(autotune(Space(EACH=(1, 2)))(plain))
     with pytest.raises(TuneError, match=r"@autotune\(\.\.\.\) stands above @kernel"):

@@ -68,7 +68,8 @@ def test_values_are_spelled_the_same_in_every_process():
     (lambda: Space(A=64), r"64 for `A`: give its values, as A=\(64,\)"), (lambda: Space(A="ab"), "'ab' for `A`"),
     (lambda: space_of([64, 128]), "a list of points"), (lambda: space_of(64), "a list of points"),
     (lambda: space_of([]), "no points"), (lambda: Space(A=([1],)), "can be hashed"),
-    (lambda: Space(A=(1,)).where(lambda B: True), "asks for `B`, the space has A")])
+    (lambda: Space(A=(1,)).where(lambda B: True), "asks for `B`, the space has A"),
+    (lambda: Space(A=(1,)).where("A > 1"), "a condition is a function of parameters")])
 def test_a_space_that_says_nothing_is_an_error(make, sentence):
     with pytest.raises(SpaceError, match=sentence):
         make()

@@ -226,6 +226,13 @@ def test_the_callers_arrays_are_not_written(tmp_path, unassembled):
     ({"check": {"y": np.zeros(3)}}, CheckGivenError, r"has shape \(3,\), the argument \(2,\)"),
     ({"check": np.zeros(2)}, CheckGivenError, r"check= is ndarray: .* as \{'y': expected\}"),
     ({"key": ("z",)}, TuneError, "key= names `z`"),
+    ({"args": None}, PtxkitError, "args= is a tuple of the arguments of kernel `parametric`"),
+    ({"roundz": 3}, TuneError, "no option `roundz`; there are key, regime, rounds"),
+    ({"rounds": 0}, TuneError, "rounds= is an int of at least 1, not 0"),
+    ({"jobs": 1.5}, TuneError, "jobs= is an int of at least 1, not 1.5"),
+    ({"seconds": -1}, TuneError, "seconds= is a number of at least 0, not -1"),
+    ({"tolerance": float("nan")}, TuneError, "tolerance= is a number of at least 0, not nan"),
+    ({"patience_s": "long"}, TuneError, "patience_s= is a number of at least 0, not 'long'"),
     ({"device": "tpu"}, PtxkitError, "device='tpu' is not a device"),
 ])
 def test_a_mistake_is_a_sentence(tmp_path, unassembled, words_, error, sentence):
