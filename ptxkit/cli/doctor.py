@@ -16,6 +16,7 @@ from ..errors import PtxkitError
 from ..runtime import cache, driver, toolchain
 from ..settings import settings
 from . import output
+from .extras import EXTRAS, way_out
 
 State = Literal["ok", "missing", "broken"]
 
@@ -116,11 +117,9 @@ def _cache() -> Check:
 
 
 def _extras() -> Iterator[Check]:
-    extras = (("rich", "cli", "coloured tables"), ("matplotlib", "plot", "plots"), ("ml_dtypes", "dtypes", "bf16 and fp8 in NumPy"),
-              ("torch", "torch", "operators and layers of ptxkit.torch"), ("jax", "jax", "functions of ptxkit.jax"))
-    for module, extra, use in extras:
+    for module, (_, use) in EXTRAS.items():
         if importlib.util.find_spec(module) is None:
-            yield Check(module, "missing", f"optional: {use}", f"pip install 'ptxkit[{extra}]'")
+            yield Check(module, "missing", f"optional: {use}", way_out(module))
         else:
             yield Check(module, "ok", f"{_version(module)}: {use}")
     kept = ", ".join(sorted(settings().keep))

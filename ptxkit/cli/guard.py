@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 from ..errors import AssembleError, CheckError, PtxkitError, SettingsError
 from ..settings import settings
 from .errors import UsageError
+from .extras import EXTRAS, way_out
 from .messages import about, drop, plain, say, shown
 from .output import finding_row, show_json
 from .source import author_line
@@ -146,6 +147,8 @@ def _told(run: Callable[[], int], arguments: Sequence[str], prefix: str) -> int:
             raise
         if isinstance(error, OSError) and error.strerror:
             return failed(f"cannot use {error.filename}: {error.strerror}" if error.filename else error.strerror, FAILED)
+        if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+            return failed(f"this needs {error.name}, which is not installed: `{way_out(error.name)}`", FAILED)
         logging.getLogger("ptxkit").debug("a fault of ptxkit", exc_info=error)
         where = traceback.extract_tb(error.__traceback__)[-1]
         return failed(f"a fault of ptxkit at {where.filename}:{where.lineno}: {_named(error)} (PTXKIT_LOG=debug shows how it came about)",

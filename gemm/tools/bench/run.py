@@ -50,7 +50,7 @@ def library() -> Any:
     try:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise BenchError("the bench makes its data and its graphs with torch, which is not installed") from None
+        raise BenchError("the bench makes its data and its graphs with torch: `pip install 'ptxkit[torch]'`") from None
     return torch
 
 
