@@ -22,15 +22,15 @@ endif
 .PHONY: demo test test-foreign scoreboard lint docs bench dist clean
 
 demo: $(demo_ready)
-	$(PY) -m ptxkit.gemm run -m 512 -n 512 -k 512
+	"$(PY)" -m ptxkit.gemm run -m 512 -n 512 -k 512
 
 test: $(test_ready)
-	$(PY) -m pytest -n $(JOBS)
+	"$(PY)" -m pytest -n $(JOBS)
 
 lint: $(test_ready)
-	$(PY) -m ruff check .
-	$(PY) -m mypy
-	$(PY) -m basedpyright --level error
+	"$(PY)" -m ruff check .
+	"$(PY)" -m mypy
+	"$(PY)" -m basedpyright --level error
 
 test-foreign: $(FOREIGN)/.ready
 	$(FOREIGN)/bin/python -m pytest -m foreign tests/foreign
@@ -39,16 +39,16 @@ scoreboard: $(FOREIGN)/.ready
 	$(FOREIGN)/bin/python -m benchmarks.scoreboard
 
 docs: $(test_ready)
-	$(PY) docs/generate.py
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	"$(PY)" docs/generate.py
+	NO_MKDOCS_2_WARNING=1 "$(PY)" -m mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 # The source distribution and the wheel, built of the last commit in a clean folder and tried; RELEASE=1 refuses what is not to be published.
 dist: $(python_ready)
-	$(PY) -m tests.distributions $(if $(RELEASE),--release)
+	"$(PY)" -m tests.distributions $(if $(RELEASE),--release)
 
 bench: $(demo_ready)
-	$(PY) -m ptxkit.gemm bench
+	"$(PY)" -m ptxkit.gemm bench
 
 clean:
 	rm -rf $(VENV) $(FOREIGN) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -56,7 +56,7 @@ clean:
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 with the venv module was found; name one with PYTHON=..." >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	"$(PYTHON)" -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 
 $(VENV)/.demo-ready: pyproject.toml | $(VENV)/bin/python
@@ -69,7 +69,7 @@ $(VENV)/.test-ready: pyproject.toml | $(VENV)/bin/python
 
 $(FOREIGN)/.ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 with the venv module was found; name one with PYTHON=..." >&2; exit 2; }
-	$(PYTHON) -m venv $(FOREIGN)
+	"$(PYTHON)" -m venv $(FOREIGN)
 	$(FOREIGN)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	$(FOREIGN)/bin/python -m pip install --quiet --disable-pip-version-check --editable . --group foreign
 	@touch $@

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import tomllib
@@ -34,7 +35,7 @@ def test_hooks_run_what_is_here_and_fetch_nothing() -> None:
 def test_hooks_lint_as_make_does() -> None:
     lint = re.search(r"^lint:.*\n((?:\t.+\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     assert lint is not None
-    commands = [line.strip().replace("$(PY)", ".venv/bin/python") for line in lint[1].splitlines()]
+    commands = [line.strip().replace('"$(PY)"', ".venv/bin/python") for line in lint[1].splitlines()]
     assert len(commands) == 3
     assert [command for command in commands if command not in [entry.replace(" --no-fix", "") for entry in entries()]] == []
 
@@ -50,12 +51,21 @@ def test_the_hook_of_the_subject(length: int, status: int, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("target", ["demo", "test", "lint", "docs", "bench", "dist"])
 def test_a_target_uses_an_environment_that_is_there(target: str) -> None:
-    """`PY=` names it, and nothing is set up."""
-    done = subprocess.run(["make", "--dry-run", target, "PY=/a/python"], cwd=ROOT, capture_output=True, text=True, check=False)
+    """`PY=` names it, and nothing is set up. Its path may have a space."""
+    for python in ("/a/python", "/a b/python"):
+        done = subprocess.run(["make", "--dry-run", target, f"PY={python}"], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        commands = [shlex.split(line) for line in done.stdout.splitlines() if "python" in line]
+        assert any(python in words[:2] for words in commands)
+        assert not any("venv" in word or word == "pip" for words in commands for word in words)
+
+
+def test_the_python_of_a_new_environment_may_have_a_space(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    done = subprocess.run(["make", "--dry-run", "demo", "PYTHON=/a b/python"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert any(line.split()[0] == "/a/python" or "/a/python -m" in line for line in lines)
-    assert not any("venv" in line or "pip" in line for line in lines)
+    assert ["/a b/python", "-m", "venv", ".venv"] in [shlex.split(line) for line in done.stdout.splitlines() if line.endswith("venv")]
 
 
 @pytest.mark.parametrize("name", ["bug_report", "feature", "performance"])

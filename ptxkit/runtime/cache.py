@@ -41,6 +41,10 @@ def key(stripped: str, *recipe: str) -> str:
     return hashlib.sha256("\0".join((*recipe, stripped)).encode()).hexdigest()
 
 
+PLACINGS = 5
+"""So often an entry is put in its place while others remove and make its folder."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A cubin and the assembler's log."""
@@ -102,14 +106,17 @@ class Cache:
         path, data = self._path(name), _pack(entry)
         if len(data) > self.limit or not self.usable(path.parent.name):
             return
-        try:
+        for left in reversed(range(PLACINGS)):
             try:
                 self._place(path, data)
-            except FileNotFoundError:  # another process has cleared the cache meanwhile; or it is in a place where nothing can be
-                self._place(path, data)
-        except OSError as error:
-            self._tell(error)
-            return
+                break
+            except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+                if not left:  # it is no process that clears the cache meanwhile, but a place where nothing can be
+                    self._tell(error)
+                    return
+            except OSError as error:
+                self._tell(error)
+                return
         self._wrote(len(data))
 
     def _place(self, path: Path, data: bytes) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 from ptxkit import Ptr, Reg, func, kernel
 from ptxkit.ptx import st
 from ptxkit.types import u32
@@ -30,6 +32,11 @@ class Room:
 def text_of(made: object) -> str:
     """Of a kernel, in another process."""
     return made.ptx(N=2)  # type: ignore[attr-defined,no-any-return]
+
+
+def raises(error: bytes) -> None:
+    """Raises what another process has pickled."""
+    raise pickle.loads(error)
 
 
 def refused(number: int) -> None:

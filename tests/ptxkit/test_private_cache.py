@@ -248,6 +248,23 @@ def test_a_write_that_is_cut_short_leaves_nothing(tmp_path: Path, monkeypatch: p
     assert [each for each in tmp_path.rglob("*") if each.is_file()] == [path]
 
 
+@pytest.mark.parametrize("error", [FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError])
+def test_a_folder_that_others_remove_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+                                               error: type[OSError]) -> None:
+    real, calls = cache.make_private, []
+
+    def removed(*given: Any) -> None:
+        calls.append(given)
+        if len(calls) < 4:
+            raise error
+        real(*given)
+
+    monkeypatch.setattr(cache, "make_private", removed)
+    put(tmp_path)
+    assert Cache(tmp_path).get(key("k")) == ENTRY
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("operation", ["replace", "utime", "scandir", "fstat"])
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EXDEV, errno.EROFS, errno.ENOENT, errno.ENAMETOOLONG])
 def test_a_file_system_that_fails_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, number: int) -> None:

@@ -86,6 +86,29 @@ def test_an_error_of_another_process_is_raised_here() -> None:
         assert pool.submit(importable.text_of, importable.store).result(60) == importable.store.ptx(N=2)
 
 
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_every_error_crosses_from_every_kind_of_process(method: str) -> None:
+    """Out of a pool of concurrent.futures and out of one of multiprocessing, which would wait for ever for what cannot be read."""
+    context: Any = multiprocessing.get_context(method)
+    with ProcessPoolExecutor(1, context) as executor, context.Pool(1) as pool:
+        for each in errors():
+            error = example(each)
+            data = pickle.dumps(error)
+            for found in (executor.submit(importable.raises, data).exception(60), caught(pool, data)):
+                assert type(found) is each
+                assert (str(found), found.args) == (str(error), error.args)
+        assert pool.apply_async(importable.text_of, [importable.store]).get(60) == importable.store.ptx(N=2)
+
+
+def caught(pool: Any, data: bytes) -> BaseException:
+    try:
+        pool.apply_async(importable.raises, [data]).get(60)
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
 def test_a_decorated_function_is_pickled_by_its_name() -> None:
     for made in (importable.store, importable.same, importable.Room.inner):
         assert pickle.loads(pickle.dumps(made)) is made
