@@ -313,6 +313,19 @@ def marks_overhead(which: str) -> Figure:
     return lambda: f"{100 * record(MARKS)['marks'][which]['overhead']['part']:.1f} %"
 
 
+def marks_table() -> str:
+    """What marks cost, a row for each kernel: parts of the time without them."""
+    found = record(MARKS)
+    product, masks = {name: each["overhead"]["part"] for name, each in found["marks"].items()}, found["attention"]["masks"]
+    rows = [("the product", product["tile"], product["stage"], None, product["all"])]
+    rows += [(f"attention{', causal' * (mask == 'causal')}", None, each["block"]["part"], each["wait,load"]["part"], each["all"]["part"])
+             for mask, each in masks.items()]
+    lines = header(" | a span a tile | a span a stage, or a block of keys | waits and loads | all marks")
+    for name, *parts in rows:
+        lines.append(f"| {name} | {' | '.join('' if part is None else f'{100 * part:.1f} %' for part in parts)} |")
+    return block(lines)
+
+
 def marks_count() -> str:
     return f"{sum(span['count'] for span in record(MARKS)['marks']['all']['spans']) / 1e6:.1f} million"
 
@@ -471,6 +484,7 @@ FIGURES: dict[str, Figure] = {
     **{f"marks.{which}": marks_overhead(which) for which in ("tile", "stage", "all")},
     "marks.us": lambda: f"{record(MARKS)['marks']['all']['overhead']['us']:,.0f}",
     "marks.count": marks_count,
+    "marks.table": marks_table,
     **{f"static.{name}": static(part, key) for name, part, key in (
         *((each, "of", each) for each in ("mutants", "deletions")),
         *((f"{each}.caught", "caught", each) for each in ("mutants", "deletions")),
