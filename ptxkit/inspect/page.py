@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from ..errors import Position
 from .classes import CLASSES
@@ -52,7 +52,7 @@ def page(name: str, entries: Sequence[EntryFacts], listing: Listing) -> str:
     return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n<link rel="icon" href="data:,">'
-            f"<title>{escape(name)}</title>\n<style>{STYLE}</style></head>\n<body>\n" + "\n".join(body)
+            f"<title>{escape(PurePath(name).name or name)}</title>\n<style>{STYLE}</style></head>\n<body>\n" + "\n".join(body)
             + f"\n<script>{SCRIPT}</script>\n</body></html>\n")
 
 
@@ -60,7 +60,9 @@ def page(name: str, entries: Sequence[EntryFacts], listing: Listing) -> str:
 
 
 def _header(name: str, entries: Sequence[EntryFacts], listing: Listing, shown: str) -> Iterator[str]:
-    yield f'<header><div class="top"><h1>{escape(name)}</h1>'
+    short = PurePath(name).name or name
+    whole = f' title="{escape(name)}"' if short != name else ""
+    yield f'<header><div class="top"><h1{whole}>{escape(short)}</h1>'
     yield f'<p class="facts">{_facts(entries, listing)}</p>'
     yield ('<span class="find"><input type="search" placeholder="Search  /" aria-label="search"><label title="hide the lines that '
            'do not match"><input type="checkbox" id="only">only</label><output></output></span>'

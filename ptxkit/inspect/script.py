@@ -14,7 +14,8 @@ const paneOf=r=>r.closest('.rows');
 
 function reveal(pane,r){const fold=r.closest('details.gap');if(fold)fold.open=true;
 const top=r.getBoundingClientRect().top-pane.getBoundingClientRect().top+pane.scrollTop,view=pane.clientHeight;
-if(top<pane.scrollTop+40||top>pane.scrollTop+view-36)pane.scrollTop=top-view/3}
+if(top<pane.scrollTop+40||top>pane.scrollTop+view-36)pane.scrollTop=top-(above(pane)+18*Math.round(view/54))}
+const above=pane=>$('.heads',pane)?.offsetHeight??0;
 function mark(name,lines){for(const r of $$('.'+name))r.classList.remove(name);for(const r of of(lines))r.classList.add(name);ruler()}
 function bring(lines,from){const seen=new Set([from]);for(const r of of(lines)){const pane=paneOf(r);
 if(pane&&!seen.has(pane)){seen.add(pane);reveal(pane,r)}}}
@@ -118,9 +119,8 @@ all.forEach((r,i)=>{if(r.classList.contains('on')){g.fillStyle=colour('--pin');g
 addEventListener('resize',ruler);
 
 for(const pane of panes){const first=$('.r[data-p][class*=" o"]',pane);
-if(!first)continue;let above=first;for(let n=0;n<3&&above.previousElementSibling?.matches('.r');n++)above=above.previousElementSibling;
-const heads=$('.heads',pane);
-pane.scrollTop=above.getBoundingClientRect().top-pane.getBoundingClientRect().top-(heads?heads.offsetHeight+20:0)}
+if(!first)continue;let top=first,n=3;for(let r=first;n>0&&(r=r.previousElementSibling)?.matches('.r');)if(shown(r)){top=r;n--}
+pane.scrollTop=top.getBoundingClientRect().top-pane.getBoundingClientRect().top-above(pane)-(n===3&&top.previousElementSibling?20:0)}
 if(entry)enter();
 if(/^#p\d+$/.test(location.hash))pin([location.hash.slice(2)],null);
 const opened=/^#t[\d-]+$/.test(location.hash)&&$(location.hash);if(opened)opened.open=true;

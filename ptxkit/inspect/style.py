@@ -29,7 +29,8 @@ padding:.12rem .5rem}
 input[type=search]{width:11rem}label{color:var(--dim);white-space:nowrap}output{color:var(--dim);display:inline-block;min-width:4.2em;
 padding-left:.4em;font-variant-numeric:tabular-nums}
 input[type=checkbox]{vertical-align:-2px;margin:0 .25em 0 .4em}button{cursor:pointer}
-.legend{display:flex;flex-wrap:wrap;align-items:center;gap:.3rem;margin-top:.3rem;font-size:12px}.legend button+label{margin-left:auto}
+.legend{display:flex;flex-wrap:wrap;align-items:center;gap:.3rem;margin-top:.3rem;font-size:12px}
+.legend label:first-of-type{margin-left:auto}
 .legend button{border-radius:1em;padding:0 .6rem;background:none;line-height:1.6}
 .legend button[aria-pressed=true]{background:var(--accent);color:var(--bg)}.legend button[aria-pressed=true] b{color:var(--bg)}
 .stripe{display:inline-block;width:.45em;height:.9em;border-radius:2px;vertical-align:-.1em}

@@ -69,6 +69,17 @@ def test_the_first_screen_has_all_panes(name: str, width: int, height: int, brow
 
 
 @pytest.mark.thinned(12)
+@pytest.mark.parametrize("name", ["triton_matmul", "gemm", "tile_gemm"])
+def test_each_pane_begins_at_its_first_linked_line(name: str, browser: Browser, folder: Path) -> None:
+    page = browser.open(written(name, folder), 1440, 900)
+    for pane in PANES:
+        first = page.evaluate(f"[...document.querySelectorAll('{pane} .r[data-p]')].find(r=>/ o\\d/.test(r.className)).id")
+        assert visible(page, f"#{first}")
+        assert page.box(f"#{first}")["top"] < page.box(f"{pane} .rows")["top"] + 100
+    page.close()
+
+
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("name", ["tile_gemm", "gemm"])
 def test_most_lines_are_seen_whole_and_none_is_cut_in_half(name: str, browser: Browser, folder: Path) -> None:
     page = browser.open(written(name, folder), 1440, 900)
