@@ -246,6 +246,28 @@ def test_offsets_past_the_rows_are_cut_off() -> None:
 
 
 @pytest.mark.pure
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("starts", [(5, 30, 60), (-5, 30, 60), (7, 7, 7), (-1 << 31, (1 << 31) - 1), (0, (1 << 31) - 1), (40, 0, 40),
+                                    (50, 20)])
+def test_offsets_of_any_value_give_rows_of_the_arrays_or_none(starts: tuple[int, ...], causal: bool) -> None:
+    """They are on the device, so nobody has checked them. A sequence that begins below 0 or past its end has no rows."""
+    rows = 60
+    q = narrowed(np.random.default_rng(3).standard_normal((rows, 1, 64)), "bf16")
+    out = np.full(q.shape, NAN["bf16"], np.uint16)
+    report = simulate(q, q, q, out, cu_seqlens=np.array(starts, np.int32), dtype="bf16", is_causal=causal,
+                      config=replace(SMALL, packed=True, lse=False, causal=causal))
+    assert report.verdict == "clean"
+    left = np.ones(rows, bool)
+    for start, end in itertools.pairwise(starts):
+        if 0 <= start < end:
+            own = widened(q[start:min(end, rows)], "bf16").swapaxes(0, 1)
+            right = expected(own, own, own, "bf16", causal=causal)
+            assert (np.abs(widened(out[start:end], "bf16").swapaxes(0, 1) - right.out) <= right.out_bound).all()
+            left[start:end] = False
+    assert (out[left] == NAN["bf16"]).all()
+
+
+@pytest.mark.pure
 def test_no_keys_give_zeros_and_minus_infinity() -> None:
     q, none = np.ones((1, 1, 4, 64), np.float16), np.ones((1, 1, 0, 64), np.float16)
     out, lse = np.full_like(q, np.nan), np.full((1, 1, 4), np.nan, np.float32)
