@@ -7,10 +7,16 @@ are `gemm.group_gemm_k(dy, x, cu_seqlens)`.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if __name__ == "gemm":
     raise ImportError("the package `gemm` is called `ptxkit.gemm`: write `from ptxkit import gemm`")
+if not os.path.isfile(__file__):
+    from ..errors import PtxkitError
+
+    raise PtxkitError(f"ptxkit.gemm reads tables that are files, and {os.path.dirname(__file__)} is in an archive: "
+                      "install the wheel with pip, or unpack it")
 
 if TYPE_CHECKING:
     from .launch.adapter import Adapter

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import zipapp
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -263,6 +264,27 @@ def test_a_program_without_a_file(arguments: list[str], tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, PRINTS), done.stderr
     assert "Error" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", [["-m", "saxpy"], ["-OO", "saxpy.py"], ["-W", "error", "saxpy.py"], ["app.pyz"]],
+                         ids=["module", "optimised", "warnings", "zipapp"])
+def test_a_program_that_python_runs_otherwise(options: list[str], tmp_path: Path) -> None:
+    (tmp_path / "saxpy.py").write_text(PROGRAM, encoding="utf-8")
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__main__.py").write_text(PROGRAM, encoding="utf-8")
+    zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
+    done = ran(*options, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, PRINTS, "")
+
+
+def test_a_mistake_in_an_archive_has_its_line(tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__main__.py").write_text(PROGRAM + WRONG, encoding="utf-8")
+    zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
+    done = ran("app.pyz", cwd=tmp_path)
+    place = f"{Path('app.pyz', '__main__.py')}:{PROGRAM.count(chr(10)) + 3}: `st.global.f32` operand `b` takes "
+    assert done.returncode == 1
+    assert place in done.stderr.splitlines()[-1]
 
 
 def test_a_mistake_in_stdin_has_its_line(tmp_path: Path) -> None:

@@ -269,3 +269,24 @@ def test_a_product_on_the_cpu_device(installed: Installed) -> None:
     assert "right" in done.stdout
     assert "verdict: clean" in done.stdout
     assert list(installed.empty.iterdir()) == []
+
+
+def test_a_wheel_that_was_not_unpacked(built: Built, tmp_path: Path) -> None:
+    """Kernels run from the archive; products say that they need files."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "saxpy.py").write_text(example(page), encoding="utf-8")
+
+    def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False,
+                              env={**environment(), "PYTHONPATH": str(built.wheel)})
+
+    done = ran("saxpy.py")
+    assert (done.returncode, done.stdout) == (0, expected(page)), done.stderr
+    done = ran("-c", "import ptxkit; print(ptxkit.__file__)")
+    assert Path(done.stdout.strip()).parents[1] == built.wheel, "it is the archive that is tried"
+    for command in (["run", "--device", "sim"], ["explain"]):
+        done = ran("-m", "ptxkit", "gemm", *command, "-m", "64", "-n", "64", "-k", "64")
+        assert done.returncode == 1
+        said = done.stderr.splitlines()[-1]
+        assert "ptxkit.gemm reads tables that are files, and " in said
+        assert said.endswith(" is in an archive: install the wheel with pip, or unpack it")
