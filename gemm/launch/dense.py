@@ -18,7 +18,7 @@ from ptxkit.runtime.arrays import ArrayView, are_tensors, marks, marks_of_three
 from ptxkit.runtime.compiled import Compiled
 from ptxkit.runtime.launch import STREAMS, empty_like_owner, raw_stream, refuse_gradients, same_device, view
 from ptxkit.runtime.launcher import EncodedTensorMap, Launcher, encode_tiled
-from ptxkit.runtime.overlap import refuse_overlap
+from ptxkit.runtime.overlap import Spans, refuse_overlap
 from ptxkit.types import TYPES, u8
 
 from ..config import budget
@@ -83,7 +83,7 @@ class Plan:
     """A configuration loaded on a device for one problem: everything of a launch except the pointers. `settled`: no tuning would change
     it."""
 
-    __slots__ = ("aligners", "compiled", "config", "curve", "grid", "launcher", "maps", "ordinal", "places", "problem", "settled",
+    __slots__ = ("aligners", "compiled", "config", "curve", "grid", "launcher", "maps", "ordinal", "places", "problem", "settled", "spans",
                  "template")
 
     def __init__(self, problem: Problem, ordinal: int, config: DenseConfig | None = None, *, pdl: bool = True) -> None:
@@ -106,6 +106,7 @@ class Plan:
         self.places = places(traced)
         self.template: tuple[Any, ...] = ()
         self.aligners = tuple(Aligner(one, ordinal, pdl=pdl) for one in self.grid.copies)
+        self.spans = Spans(())
 
     def scalars(self, arrays: Arrays, options: Options) -> tuple[Any, ...]:
         """The kernel's arguments besides tensor maps, without the workspace. For plain products only the pointer of D changes, unless
@@ -359,16 +360,25 @@ def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_
     return out
 
 
-def again(a: Any, b: Any, out: Any) -> None:
-    """`gemm(a, b, out)` of dense torch tensors, in fewer steps where it is a repeated call: what an operator adds to it counts."""
-    if a.requires_grad or b.requires_grad or out.requires_grad:
-        refuse_gradients(("a", a), ("b", b), ("out", out))
-    launch = _launches.get((a.data_ptr(), a.shape, a.stride(), a.dtype, b.data_ptr(), b.shape, b.stride(), b.dtype,
-                            out.data_ptr(), out.shape, out.stride(), out.dtype))            # as `marks_of_three` has them
-    if launch is None:
-        _run(a, b, out, _NOTHING, PLAIN, None, None, None)
-    else:
-        launch.run(STREAMS["torch"](launch.like.device))        # as `current_stream`; the first call has put it there
+def repeated(otherwise: Callable[..., Any]) -> Callable[..., None]:
+    """`gemm(a, b, out)` of dense torch tensors as an operator calls it, in fewer steps where it is a repeated call: what that adds
+    counts. A call with more arguments is `otherwise(a, b, out, ...)`."""
+    known, stream_of = _launches.get, STREAMS
+
+    def into(a: Any, b: Any, *rest: Any, out: Any) -> None:
+        if rest:
+            otherwise(a, b, out, *rest)
+            return
+        if a.requires_grad or b.requires_grad or out.requires_grad:
+            refuse_gradients(("a", a), ("b", b), ("out", out))
+        launch = known((a.data_ptr(), a.shape, a.stride(), a.dtype, b.data_ptr(), b.shape, b.stride(), b.dtype,
+                        out.data_ptr(), out.shape, out.stride(), out.dtype))                    # as `marks_of_three` has them
+        if launch is None:
+            _run(a, b, out, _NOTHING, PLAIN, None, None, None)
+        else:
+            launch.run(stream_of["torch"](launch.like.device))          # as `current_stream`; the first call has put it there
+
+    return into
 
 
 def _new(a: Any, b: Any, out_dtype: Any) -> Any:
@@ -409,19 +419,13 @@ def _empty(a: ArrayView, b: ArrayView, out_dtype: Any) -> Any:
 def _prepare(arrays: Arrays, options: Options, config: DenseConfig | None, stream: Any = None) -> Launch | Zeros | Several | None:
     """The launch of these arrays; None if D is empty."""
     parts = products(arrays)
-    try:
-        check_overlap(arrays)
-    except LaunchError:
-        same_device(arrays.named())             # what is wrong with devices, shapes and types is said first
-        for part in parts:
-            Problem(as_one(part, config), options)
-        raise
     if config is None and not tuning.wish():
         parts = [slab for part in parts for slab in slabs(part, options, lambda: card_of(same_device(arrays.named())))]
     if len(parts) != 1:
-        made = [_prepare_one(part, options, config, stream) for part in parts]
+        made = [_prepare_one(part, options, config, stream, arrays) for part in parts]
+        check_overlap(arrays)                   # of one part's D with another one's operands
         return Several(made) if any(made) else None
-    return _prepare_one(parts[0], options, config, stream)
+    return _prepare_one(parts[0], options, config, stream, arrays)
 
 
 def check_overlap(arrays: Arrays) -> None:
@@ -429,7 +433,8 @@ def check_overlap(arrays: Arrays) -> None:
     refuse_overlap(arrays.named(), in_place=("c", "residual"))
 
 
-def _prepare_one(arrays: Arrays, options: Options, config: DenseConfig | None, stream: Any) -> Launch | Zeros | None:
+def _prepare_one(arrays: Arrays, options: Options, config: DenseConfig | None, stream: Any, whole: Arrays) -> Launch | Zeros | None:
+    """The launch of one product, which may be a part of the `whole` call. What is wrong with shapes and types is said before memory."""
     a, b, out = arrays[:3]
     if options is PLAIN and config is None and arrays[3:] == _NOTHING:          # most products are plain: a shorter key is faster
         shapes: tuple[Any, ...] = a[1:5], b[1:5], out[1:5], a.pointer & 15, b.pointer & 15, out.pointer & 15
@@ -442,6 +447,7 @@ def _prepare_one(arrays: Arrays, options: Options, config: DenseConfig | None, s
         problem = Problem(as_one(arrays, config), options)
         if problem.empty:
             return None
+        check_overlap(whole)
         if not problem.k:
             return Zeros(arrays.out)
         if config is not None:
@@ -451,7 +457,10 @@ def _prepare_one(arrays: Arrays, options: Options, config: DenseConfig | None, s
             config, settled = tuning.first_use(problem, arrays, ordinal, raw_stream(stream, a), card_of(ordinal),
                                                launches(problem, options, ordinal))
         plan = _plans[shapes] = Plan(problem, ordinal, config)
+        plan.spans = Spans(arrays[:3] if arrays[3:] == _NOTHING else arrays, Arrays._fields.index("out"))
         plan.settled = settled
+    elif not plan.spans.apart(arrays):
+        check_overlap(whole)
     launch = Launch(plan, arrays, options)
     launch.settled = plan.settled or not tunes
     return launch
@@ -506,5 +515,5 @@ LOADS = get_args(ScaleLoad)
 tuning.on_begin(_launches.clear)
 
 
-__all__ = ["Launch", "Maps", "Plan", "Zeros", "again", "as_one", "card_of", "check_config", "check_out_dtype", "check_overlap",
-           "compiled", "configuration", "gemm", "hgemm", "launches"]
+__all__ = ["Launch", "Maps", "Plan", "Zeros", "as_one", "card_of", "check_config", "check_out_dtype", "check_overlap",
+           "compiled", "configuration", "gemm", "hgemm", "launches", "repeated"]

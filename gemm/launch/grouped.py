@@ -15,7 +15,7 @@ from ptxkit.runtime.arrays import ArrayView, contiguous_strides, marks
 from ptxkit.runtime.compiled import Compiled
 from ptxkit.runtime.launch import empty_like_owner, raw_stream, refuse_gradients, same_device, view
 from ptxkit.runtime.launcher import EncodedTensorMap, Extent, Launcher
-from ptxkit.runtime.overlap import refuse_overlap
+from ptxkit.runtime.overlap import Spans, refuse_overlap
 from ptxkit.types import TYPES
 
 from ..collective.atoms import ROWS
@@ -104,12 +104,12 @@ class KernelPlan:
 class GroupPlan:
     """A configuration loaded on a device for arrays of these shapes: everything of a launch except the pointers."""
 
-    __slots__ = ("grid", "kernels", "ordinal", "problem")
+    __slots__ = ("grid", "kernels", "ordinal", "problem", "spans")
 
     def __init__(self, problem: GroupProblem, ordinal: int, config: GroupedConfig | None) -> None:
         card = card_of(ordinal)
         config = config or heuristic(problem, card)
-        self.problem, self.ordinal = problem, ordinal
+        self.problem, self.ordinal, self.spans = problem, ordinal, Spans(())
         self.kernels = tuple([KernelPlan(problem, ordinal, each) for each in config.kernels])
         self.grid = problem.grid(config, min(card.sms, *(plan.ctas for plan in self.kernels))), 1, 1
 
@@ -339,13 +339,6 @@ def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, o
         key = (arrays, options, config) if key is None else key
         found = _launches.get(key)
         if found is None:
-            named = arrays.named()
-            try:
-                refuse_overlap(named, WRITTEN)
-            except LaunchError:
-                same_device(named)                  # what is wrong with devices, shapes and types is said first
-                GroupProblem(arrays, options)
-                raise
             found = _launches[key] = prepare(arrays, options, config), seen_x
     launch, like = found
     if launch is not None:
@@ -364,6 +357,7 @@ def prepare(arrays: GroupArrays, options: GroupOptions,
     mapped = [array for name, array in named if name in ("x", "w", "out") or (name in ("x_scale", "w_scale") and len(array.shape) > 1)]
     if plan is None or any(array.pointer % 16 for array in mapped):
         problem = GroupProblem(arrays, options)
+        refuse_overlap(named, WRITTEN)
         if problem.empty:
             return ClearedGroups(problem, arrays, ordinal) if problem.clears else None
         if problem.in_parts:
@@ -372,6 +366,9 @@ def prepare(arrays: GroupArrays, options: GroupOptions,
         for each in config.kernels if config is not None else ():
             _check_config(each, problem)
         plan = _plans[shapes] = GroupPlan(problem, ordinal, config)
+        plan.spans = Spans(arrays, *map(GroupArrays._fields.index, WRITTEN))
+    elif not plan.spans.apart(arrays):
+        refuse_overlap(named, WRITTEN)
     return GroupLaunch(plan, arrays)
 
 

@@ -9,7 +9,7 @@ from ptxkit.newest import Newest
 from ptxkit.runtime.arrays import ArrayView, marks
 from ptxkit.runtime.launch import empty_like_owner, raw_stream, refuse_gradients, same_device, view
 from ptxkit.runtime.launcher import Launcher
-from ptxkit.runtime.overlap import refuse_overlap
+from ptxkit.runtime.overlap import Spans, refuse_overlap
 
 from ..collective.tensormaps import COUNTERS_WORDS
 from ..config.grouped_k import GroupedKConfig
@@ -31,11 +31,11 @@ _launches: Newest[Any, tuple[Any, ArrayView]] = Newest()
 class Plan:
     """A configuration loaded on a device for arrays of these shapes: everything of a launch except the pointers."""
 
-    __slots__ = ("config", "grid", "launcher", "maps", "ordinal", "problem", "traced", "workspace")
+    __slots__ = ("config", "grid", "launcher", "maps", "ordinal", "problem", "spans", "traced", "workspace")
 
     def __init__(self, problem: ProblemAlongK, ordinal: int, config: GroupedKConfig | None) -> None:
         card = card_of(ordinal)
-        self.problem, self.ordinal = problem, ordinal
+        self.problem, self.ordinal, self.spans = problem, ordinal, Spans(())
         self.config = config or heuristic(problem, card)
         made = compiled(kernel, ordinal, **self.config.parameters)
         self.traced = made.traced
@@ -107,12 +107,6 @@ def group_gemm_k(a: Any, b: Any, cu_seqlens: Any, *, out: Any = None, out_dtype:
         key = (arrays, accumulate, config) if key is None else key
         found = _launches.get(key)
         if found is None:
-            try:
-                refuse_overlap(arrays.named())
-            except LaunchError:
-                same_device(arrays.named())         # what is wrong with devices, shapes and types is said first
-                ProblemAlongK(arrays, accumulate)
-                raise
             found = _launches[key] = prepare(arrays, accumulate, config), seen_a
     launch, like = found
     if launch is not None:
@@ -154,6 +148,7 @@ def prepare(arrays: ArraysAlongK, accumulate: bool, config: GroupedKConfig | Non
         problem = ProblemAlongK(arrays, accumulate)
         if problem.empty or (not problem.rows and accumulate):
             return None
+        refuse_overlap(named)
         if not problem.rows:
             return Zeros(arrays.out)
         if problem.in_parts:
@@ -162,6 +157,9 @@ def prepare(arrays: ArraysAlongK, accumulate: bool, config: GroupedKConfig | Non
         if config is not None:
             check_config(config, problem)
         plan = _plans[shapes] = Plan(problem, ordinal, config)
+        plan.spans = Spans(arrays, ArraysAlongK._fields.index("out"))
+    elif not plan.spans.apart(arrays):
+        refuse_overlap(named)
     return Launch(plan, arrays)
 
 

@@ -142,6 +142,8 @@ def group_gemm_pointers(x: Any, w: Any, out: Any, sizes: Any, *, dtype: str, w_d
     int32 [G, 3]: M, N and K of each group. All four arrays are on the device and are read only there: nothing is copied to the host, and a
     captured launch may be replayed with other contents. A group with M, N or K = 0 is skipped.
 
+    No out_g may share memory with any x or w: addresses are not seen on the host, so that this is not checked.
+
     `dtype`, `w_dtype` and `out_dtype` name the element types. x has one scale, and w has one scale or one for each group. `mean_tokens` is
     the expected number of rows of a group; it only affects the choice of a tile. `batch_invariant` is that of `group_gemm`. The
     first call on a stream allocates a workspace.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
 from ..errors import LaunchError
 from ..types import TYPES
@@ -11,6 +11,29 @@ from .arrays import ArrayView
 MOST_STEPS = 100_000
 """Places that are tried before two arrays count as disjoint. Of two matrices, or of a batch of matrices and a matrix, none has needed more
 than a few; only strides of three and more extents that have no common divisor can."""
+
+
+class Spans:
+    """From the first byte to the last of arrays of some shapes: what a plan keeps, so that arrays at new addresses are judged at once."""
+
+    __slots__ = ("bytes", "written")
+
+    def __init__(self, arrays: Sequence[ArrayView | None], *written: int) -> None:
+        self.bytes = tuple(0 if array is None else max(0, _end(array) - array.pointer) for array in arrays)
+        self.written = written
+
+    def apart(self, arrays: Sequence[ArrayView | None]) -> bool:
+        """Whether no array reaches into a written one. If not, `refuse_overlap` decides."""
+        for place in self.written:
+            out = arrays[place]
+            if out is None:
+                continue
+            low = out.pointer
+            high = low + self.bytes[place]
+            for array, size in zip(arrays, self.bytes, strict=False):
+                if array is not None and array.pointer < high and low < array.pointer + size and array is not out:
+                    return False
+        return True
 
 
 def refuse_overlap(named: Iterable[tuple[str, ArrayView]], written: Container[str] = ("out",), in_place: Container[str] = ()) -> None:
@@ -70,4 +93,4 @@ def _bytes(array: ArrayView) -> object:
     return np.asarray(_Interface(array))
 
 
-__all__ = ["MOST_STEPS", "refuse_overlap", "shares"]
+__all__ = ["MOST_STEPS", "Spans", "refuse_overlap", "shares"]

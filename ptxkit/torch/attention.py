@@ -132,6 +132,8 @@ def _backward(ctx: Any, gradient: Any, _: Any) -> tuple[Any, ...]:
     wide = [x.repeat_interleave(group, 1) if group > 1 else x for x in (k, v)]
     length, keys = q.shape[2], k.shape[2]
     gradient = gradient.contiguous()
+    if not keys or not q.numel():                       # which torch's kernel on a GPU does not take
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v), None, None, None, None
     if q.device.type == "cpu":
         found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(gradient, q, *wide, out, lse, 0.0, ctx.is_causal,
                                                                                     scale=ctx.scale)

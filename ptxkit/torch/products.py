@@ -13,7 +13,7 @@ from typing import Any
 
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.launch.combine import combine as launch_combine
-from ptxkit.gemm.launch.dense import again, card_of
+from ptxkit.gemm.launch.dense import card_of, repeated
 from ptxkit.gemm.launch.dense import gemm as launch_gemm
 from ptxkit.gemm.launch.grouped import copies_first
 from ptxkit.gemm.launch.grouped import group_gemm as launch_grouped
@@ -51,23 +51,6 @@ def check_out(out: Any, out_dtype: Any) -> None:
 # ------------------------------------------------------------------------------------------------------------- on a GPU
 
 
-def gemm(a: Any, b: Any, *rest: Any) -> Any:
-    """`gemm` on a GPU, into new memory."""
-    if not rest:
-        out = empty(a, b, None)
-        again(a, b, out)
-        return out
-    return _fused(a, b, None, *rest)
-
-
-def gemm_out(a: Any, b: Any, *rest: Any, out: Any) -> None:
-    """`gemm` on a GPU, into `out`. torch leaves out arguments that are their defaults, so that a plain product costs no look at them."""
-    if not rest:
-        again(a, b, out)
-    else:
-        _fused(a, b, out, *rest)
-
-
 def _fused(a: Any, b: Any, out: Any, bias: Any = None, residual: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
            activation: str | None = None, out_dtype: Any = None, batch_invariant: bool = False) -> Any:
     if out is None:
@@ -76,6 +59,19 @@ def _fused(a: Any, b: Any, out: Any, bias: Any = None, residual: Any = None, c: 
         check_out(out, out_dtype)
     return launch_gemm(a, b, out, c=c, alpha=alpha, beta=beta, bias=bias, activation=activation, residual=residual,
                        batch_invariant=batch_invariant)
+
+
+gemm_out = repeated(_fused)
+"""`gemm` on a GPU, into `out`. torch leaves out arguments that are their defaults, so that a plain product costs no look at them."""
+
+
+def gemm(a: Any, b: Any, *rest: Any) -> Any:
+    """`gemm` on a GPU, into new memory."""
+    if rest:
+        return _fused(a, b, None, *rest)
+    out = empty(a, b, None)
+    gemm_out(a, b, out=out)
+    return out
 
 
 def scaled_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, out_dtype: Any = None, use_fast_accum: bool = False,

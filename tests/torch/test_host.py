@@ -55,7 +55,7 @@ def test_a_warm_operator_enters_no_more_functions_than_a_warm_call(card: Any) ->
         card.calls.clear()
         plain = entered(lambda named=named: gemm.gemm(a, b, out, **named))
         ours = entered(lambda rest=rest: products.gemm_out(a, b, *rest, out=out))
-        assert sum(ours.values()) - sum(plain.values()) <= 2 * len(rest)        # a plain product enters `again` instead of `gemm`
+        assert sum(ours.values()) - sum(plain.values()) <= 2 * len(rest)        # a plain product enters one function instead of three
         assert not ours.keys() & {"view", "_prepare", "check_out", *(() if rest else ("gemm", "_run"))}
         assert card.calls == {}
 
@@ -111,7 +111,7 @@ def test_an_operator_is_dispatched_once_unless_a_mode_looks_on(device_is_open: A
 
 
 def test_a_repeated_call_is_the_launch_that_gemm_would_make(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`again` on known arrays and on new ones, on arrays that have nothing to multiply, and on those that require grad."""
+    """The out variant on known arrays and on new ones, on arrays that have nothing to multiply, and on those that require grad."""
     from ptxkit import gemm
     from ptxkit.gemm.launch import dense
 
