@@ -19,8 +19,9 @@ from ..problem.dense import LINE, PREFETCH_STAGES
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
 from ..scheduler.host_cost import on_host
-from ..scheduler.tile_cost import TileCost
+from ..scheduler.tile_cost import Groups, TileCost
 from ..scheduler.two_kernels import TwoKernelPlan
+from . import grouped_causes
 from .group_tile import LONGEST_FIRST, GroupTile, in_this_order, swapped
 from .grouped_gathered import gathered
 from .grouped_rows import tokens_as_rows
@@ -73,6 +74,9 @@ SAMPLES = 8
 GAIN, GAIN_PROMOTED, SECOND_US = 0.015, 0.006, 0.8
 """What two kernels must gain on average: a share, which is less with promoted sums, whose times are known better; and the microseconds that
 the second launch may take."""
+MANY_WAVES = 24
+"""With more waves the last one is a small part of the time, and CTAs of a second kernel, which do not begin together, drift apart: on an
+H100 two kernels took 18 % longer than either alone at 149 x 790 x 7248 x 2176, and 3 % longer than the swapped one at 32 x 1,024."""
 SAME_TOKENS = 0.03
 """Extra gain required when both kernels have tiles of as many tokens: they differ by waves alone, and 128 x 192 by 3 % between cards."""
 TAIL_ROWS, TAIL_DEPTH = 32, 2048
@@ -96,6 +100,8 @@ def heuristic(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
     other = _second(problem, chosen, tiles_of(problem, card), card)
     if other is None:
         return config
+    if not problem.promote and _waves(problem, chosen, card) > MANY_WAVES:
+        return _configured(min((chosen, other), key=lambda each: _random_time(problem, each, card)).tile, problem)
     if static_pays(chosen.tile, problem):                       # lengths that differ are left to the other kernel
         config = _assigned_statically(config)
     tile = other.tile
@@ -156,8 +162,7 @@ def _second(problem: GroupProblem, first: CostedTile, tiles: CostedTiles, card: 
 
     Where there are few waves the last one is a large part of the time, and only the lengths say whether it is full.
     """
-    rows = round(problem.mean * problem.groups)
-    samples = [on_host(skewed(problem.groups, rows, number=number), card.sms) for number in range(1, SAMPLES + 1)]
+    samples = _samples(problem, card)
 
     def time(cost: TileCost | TwoKernelPlan) -> float:
         return sum(cost.time(groups, problem.n) for groups in samples)
@@ -176,6 +181,22 @@ def _second(problem: GroupProblem, first: CostedTile, tiles: CostedTiles, card: 
     gain = (its / least - 1) * min(1.0, multiplied / moved) + (static_gain(first.tile) if static_pays(first.tile, problem) else 0.0)
     enough = GAIN_PROMOTED if problem.promote else GAIN
     return found if gain > enough + SECOND_US / max(multiplied, moved) else None
+
+
+def _waves(problem: GroupProblem, costed: CostedTile, card: Card) -> float:
+    """The waves of such tiles, of groups that are alike."""
+    alike = on_host((math.ceil(problem.mean),) * problem.groups, card.sms)
+    return float(cost_of(costed, problem).count(alike, problem.n).tiles) / card.sms
+
+
+def _random_time(problem: GroupProblem, costed: CostedTile, card: Card) -> float:
+    """The time of such tiles over the lengths that are tried."""
+    return sum(cost_of(costed, problem).time(groups, problem.n) for groups in _samples(problem, card))
+
+
+def _samples(problem: GroupProblem, card: Card) -> list[Groups]:
+    rows = round(problem.mean * problem.groups)
+    return [on_host(skewed(problem.groups, rows, number=number), card.sms) for number in range(1, SAMPLES + 1)]
 
 
 def _at_least(problem: GroupProblem, card: Card) -> tuple[float, float]:
@@ -203,6 +224,8 @@ def _plain(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
     mean, span = problem.mean, 1024 // problem.x.bits
     deep = 2 * span if problem.k >= 8 * span else span
     if mean > 2 * FEW:
+        if grouped_causes.chooses(problem):
+            return grouped_causes.fastest(problem, card)
         return best(tiles_of(problem, card), problem, card.sms)
     if problem.as_rows:
         return ordered(tokens_as_rows(mean * ROOM, mean, problem.options.gated, one_tile=single(problem)), problem)

@@ -291,6 +291,6 @@ def best(tiles: CostedTiles, problem: GroupProblem, sms: int) -> CostedTile:
 
 
 __all__ = ["FEW", "FEWER_STAGES", "FEW_GATED", "FROM_TAIL_OF_MUCH", "MORE_BUFFERS", "NARROW", "PAIR", "PLAIN", "PLAIN_GATED", "PREFILL",
-           "PROMOTED", "QUANTISED", "SEVERAL", "SORTED_WAITING", "STATIC_BLOCKS", "THREE_WARPGROUPS", "WAITING", "WIDE", "CostedTile",
-           "CostedTiles", "as_second", "best", "between", "cost_of", "expects_sharing", "for_alike", "ordered", "static_gain",
-           "static_pays", "tiles_of"]
+           "PROMOTED", "QUANTISED", "SEVERAL", "SORTED", "SORTED_WAITING", "STATIC_BLOCKS", "THREE_WARPGROUPS", "WAITING", "WIDE",
+           "CostedTile", "CostedTiles", "as_second", "best", "between", "cost_of", "expects_sharing", "for_alike", "ordered",
+           "static_gain", "static_pays", "tiles_of"]

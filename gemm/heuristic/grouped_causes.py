@@ -1,0 +1,176 @@
+"""Which tile a grouped product of bf16 or f16 gets whose lines straddle those of the L2: the one that takes the least time by its causes.
+
+The causes and the constants of a card are those of the dense model (`costs`): copies into shared memory, products, stores, waves, memory
+and launch. Lengths at random are counted group by group, once as if all were alike and once as a router of experts makes them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+from ptxkit.cards import Card
+from ptxkit.smem import SHARED_LIMIT
+
+from ..collective.atoms import ROWS
+from ..config.budget import STAGE_BYTES, default_warpgroups
+from ..config.grouped import DynamicGroups, StaticGroups, SwapAB
+from ..config.parts import ClusterShape, Cooperative, Pingpong, Swizzle, Tile
+from ..problem.grouped import GroupProblem
+from ..scheduler.group_table import COUNTED
+from .costs import LINE, of_card
+from .group_tile import GroupTile, swapped
+from .grouped_lines import pitches, straddles
+from .skewed import skewed
+
+SHARED_OUT = 0.55
+"""What the L2 gives all SMs of a grouped product, over what it gives those of a dense one: CTAs are at groups and depths of their own."""
+FIXED_COLUMNS = 7
+"""The columns whose time a swapped tile takes besides those that it multiplies."""
+COUNTER = 2900.0
+"""Clocks until CTAs have their first tiles from a counter."""
+SWAPPED = 1.08
+"""How many times as long as by the rest of the model swapped tiles take: random lengths fill them less evenly than those counted."""
+NARROW_PINGPONG = 0.91
+"""The same of 128 x 128 pingpong."""
+STEP = 16
+"""Columns to which those of a swapped tile are rounded up."""
+SKEWED = ((1, 0.125), (2, 0.5))
+"""The number of the lengths at random that are counted, and the share of groups that are empty."""
+DRIFT = 0.08
+"""How much longer tiles take that CTAs do not take from a counter, if they are many: CTAs drift apart, and the L2 keeps less of what others
+want as well."""
+MOST_PINGPONG = 192
+"""Features of a tile that pingpong warpgroups have registers for."""
+STAGING = 32 << 10
+"""Shared memory of about all staging buffers."""
+NARROW = 256
+"""Features of the widest tile: narrower results have tiles of their own width."""
+
+
+@functools.cache
+def tiles(width: int = 0) -> tuple[GroupTile, ...]:
+    """What is chosen from: tiles of one CTA, of pairs that share tokens or weights, and swapped ones; with a `width`, also those of so many
+    features."""
+    alone, share_tokens, share_weights = ClusterShape(), ClusterShape(1, 2), ClusterShape(2, 1)
+    cooperative = {Tile(128, 256): (alone, share_weights), Tile(256, 192): (alone, share_tokens), Tile(256, 128): (share_tokens,)}
+    pingpong = {Tile(128, 192): (alone, share_weights, share_tokens), Tile(128, 128): (alone,)}
+    if width:
+        cooperative[Tile(128, width)] = (share_weights,)
+    if width and width <= MOST_PINGPONG:
+        pingpong[Tile(128, width)] = (share_weights,)
+    found = [GroupTile(tile, schedule, scheduler=StaticGroups(cluster=cluster))
+             for schedule, shapes in ((Cooperative(), cooperative), (Pingpong(), pingpong))
+             for tile, clusters in shapes.items() for cluster in clusters]
+    counted = replace(GroupTile(Tile(256, 192)), scheduler=DynamicGroups(cluster=share_tokens))
+    columns = [swapped(BM, BN, longest_first=False) for BM, BN in ((256, 192), (192, 192), (128, 192), (128, 256))]
+    shared = replace(columns[0], tokens=SwapAB(), scheduler=DynamicGroups(order=Swizzle(size=1), cluster=share_tokens))
+    return (*found, counted, *columns, shared)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Tiles as the model sees them, an array for each property."""
+
+    tokens: Any
+    features: Any
+    blocks: Any                                 # of 64 rows that one warpgroup stores
+    along_tokens: Any                           # CTAs of a cluster
+    along_weights: Any
+    swapped: Any
+    whole: Any                                  # whether it multiplies columns that have no tokens
+    pingpong: Any
+    dynamic: Any
+    resident: Any
+    stages: Any
+    factor: Any
+
+    @classmethod
+    def of(cls, some: tuple[GroupTile, ...], card: Card) -> Columns:
+        found = []
+        for each in some:
+            tile, cluster, swap, pingpong = each.tile, each.scheduler.cluster, each.swap_ab, isinstance(each.schedule, Pingpong)
+            tokens, features = (tile.BN, tile.BM) if swap else (tile.BM, tile.BN)
+            along = (cluster.n, cluster.m) if swap else (cluster.m, cluster.n)
+            ring = SHARED_LIMIT - (0 if swap else STAGING)
+            factor = SWAPPED if swap else NARROW_PINGPONG if pingpong and tile.BN == 128 else 1.0
+            found.append((tokens, features, tile.BM // ROWS // (1 if pingpong else default_warpgroups(tile.BM)), *along, swap,
+                          not each.n_granularity, pingpong, isinstance(each.scheduler, DynamicGroups), card.resident(cluster.size),
+                          ring // ((tile.BM + tile.BN) * STAGE_BYTES), factor))
+        return cls(*np.array(found, np.float64).T[:, :, None])
+
+
+@functools.lru_cache(64)
+def _columns(width: int, card: Card) -> Columns:
+    return Columns.of(tiles(width), card)
+
+
+def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card: Card) -> Any:
+    """The clocks of a launch for groups of these lengths, by tile."""
+    c, n, size = of_card(card), problem.n, problem.x.bits / 8
+    rows, swapped, pingpong = np.array([each for each in lengths if each], np.float64), seen.swapped > 0, seen.pingpong > 0
+    depth = math.ceil(problem.k * size / STAGE_BYTES)
+    x, w = (1.0 + c.straddle * (1.0 - gcd(pitch, LINE) / LINE) for pitch in pitches(problem))
+
+    # Tiles of each group, and what one of them has of tokens and of features.
+    own = np.ceil(rows / seen.tokens)
+    across = np.ceil(n / (seen.features * seen.along_weights)) * seen.along_weights
+    count = np.ceil(own / seen.along_tokens) * seen.along_tokens * across
+    tokens, features = rows * across / count, np.minimum(seen.features, n / across)
+    columns = np.where(swapped, np.where(seen.whole > 0, seen.tokens, np.ceil(rows / own / STEP) * STEP), seen.features)
+    lines = np.where(swapped, seen.features, seen.tokens)
+
+    # One stage, and a tile.
+    shared = 1.0 + c.narrow * np.maximum(0.0, (64 + 4096 / columns) / LINE - 1)
+    multiply = c.mma * lines / ROWS * (columns + FIXED_COLUMNS * swapped) * 2 * np.maximum(1 / c.tensor, shared)
+    tiles = count.sum(1, keepdims=True)
+    touched = LINE * (tokens * x / seen.along_weights + features * w / seen.along_tokens)
+    active = np.minimum(tiles, seen.resident)
+    copy = np.maximum(LINE * (tokens + features) / c.ingest, touched * (1 / c.l2 + active / (c.l2_all * SHARED_OUT)))
+    both = (multiply ** c.sharpness + copy ** c.sharpness) ** (1 / c.sharpness)
+    stage = np.maximum(both, (c.latency + c.latency_mma * multiply) / seen.stages) + c.stage
+    straddled = 1.0 + c.straddled_store * (1.0 - gcd(n * problem.out.bits // 8, LINE) / LINE)
+    store = c.epilogue + np.where(swapped, c.block_direct, c.block) * seen.blocks * columns / 8 * problem.out.bits / 16 * straddled
+    alone = depth * stage
+    tile = np.where(pingpong, np.maximum(alone + c.hand_over, (alone + store) / 2), alone + store)
+
+    # All of them, and the memory.
+    waves = tiles / seen.resident
+    mean = (tile * count).sum(1, keepdims=True) / tiles
+    work = np.where(waves > 1, mean * np.ceil(waves), tile.max(1, keepdims=True))
+    work = work * np.where(seen.dynamic > 0, 1.0, 1.0 + DRIFT * (1.0 - 1.0 / np.maximum(waves, 1.0)))
+    work = work + pingpong * store.mean(1, keepdims=True) + c.cluster * (seen.along_tokens * seen.along_weights > 1)
+    bytes = (rows.sum() + len(rows) * n) * problem.k * size + rows.sum() * n * problem.out.bits / 8 * c.stores * straddled
+    ring = seen.stages * (tokens.mean(1, keepdims=True) + features) * LINE
+    memory = bytes / np.minimum(c.memory, active * ring / c.latency * c.in_flight)
+    total = c.launch + COUNTER * seen.dynamic + (work ** c.overlap + memory ** c.overlap) ** (1 / c.overlap)
+    return (total * seen.factor)[:, 0]
+
+
+def chooses(problem: GroupProblem) -> bool:
+    """Whether the tile is chosen here: lines straddle, and a tile is stored as it is multiplied, whatever its tokens."""
+    bare = problem.x.bits == 16 and problem.out.bits == 16 and not (problem.options.gated or problem.promote or problem.as_rows)
+    return bare and problem.options.layout in COUNTED and not problem.options.order and straddles(problem)
+
+
+def fastest(problem: GroupProblem, card: Card) -> GroupTile:
+    """The tile that takes the least time, in the mean over groups that are alike and ones that are not."""
+    tokens, width = max(1, round(problem.mean)), width_of(problem)
+    seen, rows = _columns(width, card), tokens * problem.groups
+    lengths = ((tokens,) * problem.groups, *(skewed(problem.groups, rows, empty=share, number=number) for number, share in SKEWED))
+    times = sum(clocks(problem, seen, each, card) for each in lengths)
+    return tiles(width)[int(np.argmin(times))]
+
+
+def width_of(problem: GroupProblem) -> int:
+    """The features of tiles of the width of a narrow result; 0 where tiles are about as wide, or weights have 64 at a time."""
+    narrow = problem.n < NARROW and problem.n % (NARROW // 2) and problem.w_major == "k"
+    return -(-problem.n // STEP) * STEP if narrow else 0
+
+
+__all__ = ["Columns", "chooses", "clocks", "fastest", "tiles", "width_of"]

@@ -1,0 +1,100 @@
+"""The tiles of grouped products whose lines straddle those of the L2: chosen by causes, possible for any extents, and near the fastest."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptxkit.cards import CARDS, H100, H200
+from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig
+from ptxkit.gemm.heuristic import grouped_causes as causes
+from ptxkit.gemm.heuristic.grouped import alone, heuristic
+from ptxkit.gemm.launch.grouped import _check_config
+from ptxkit.gemm.problem.grouped import GroupProblem
+from ptxkit.gemm.tools.bench.grouped_cases import Case, case
+from ptxkit.gemm.tools.grouped_example import example
+from ptxkit.gemm.tools.problems import problem_of
+from tests.gemm.groups import results
+
+pytest.importorskip("ml_dtypes")
+pytestmark = pytest.mark.pure
+
+
+@settings(deadline=None)
+@given(st.integers(4, 1024), st.integers(129, 9999), st.integers(1, 300), st.integers(20, 300), st.sampled_from(list(CARDS)))
+def test_every_extent_has_a_tile_on_every_card(groups, tokens, columns, depth, card):
+    problem = problem_of(Case(groups, tokens, 8 * columns, 8 * (depth | 1)))
+    assert causes.chooses(problem)
+    config = heuristic(problem, CARDS[card])
+    assert len(config.kernels) == 1
+    _check_config(config, problem)
+    assert config == heuristic(problem, CARDS[card])
+
+
+def test_results_that_are_no_wider_than_a_tile_may_have_tiles_of_their_width():
+    """Not where 128 or 256 features are about as many, or the weights lie along N, whose tiles have 64 features at a time."""
+    assert [causes.width_of(problem_of(Case(8, 512, n, 4104))) for n in (8, 72, 128, 176, 248, 256, 4096)] == [16, 80, 0, 176, 256, 0, 0]
+
+
+def test_a_pair_that_shares_what_it_copies_is_faster_the_more_lines_straddle():
+    """The same product twice, the second with rows that begin anywhere in a line."""
+    found = causes.tiles()
+    single, pair = (next(i for i, each in enumerate(found) if each.tile.BM == 256 and each.scheduler.cluster.n == n
+                         and not each.swap_ab and isinstance(each.scheduler, DynamicGroups) == (n == 2)) for n in (1, 2))
+    gains = []
+    for k in (4096, 4104):
+        times = causes.clocks(problem_of(Case(32, 1024, 4096, k)), causes.Columns.of(found, H200), (1024,) * 32, H200)
+        gains.append(times[single] / times[pair])
+    assert gains[0] < gains[1]
+
+
+def test_more_tokens_and_deeper_rows_take_longer():
+    seen = causes.Columns.of(causes.tiles(), H100)
+    times = [causes.clocks(problem_of(Case(8, tokens, 4096, k)), seen, (tokens,) * 8, H100)
+             for tokens, k in ((256, 1032), (512, 1032), (512, 4104), (2048, 4104))]
+    assert all((b > a).all() for a, b in itertools.pairwise(times))
+
+
+def test_the_choice_is_near_the_fastest_tile_that_was_measured():
+    """Random products on an H100, each with every tile; the lengths are those of the case, which the host does not know."""
+    measured = results("2026-11-27-h100-grouped-tiles.json")
+    beside, gained = [], []
+    for word, times in measured["cases"].items():
+        one = case(word)
+        problem = problem_of(one)
+        chosen = alone(causes.fastest(problem, H100), problem)
+        assert chosen is not None
+        us = times[measured["tiles"].index(named(chosen))] if named(chosen) in measured["tiles"] else None
+        if us is not None:
+            beside.append(us / min(filter(None, times)))
+            gained.append(measured["before"][word] / us)
+    assert len(beside) >= 40
+    assert statistics.geometric_mean(beside) < 1.06
+    assert statistics.geometric_mean(gained) > 1.06
+
+
+def named(config: GroupedConfig) -> str:
+    """As the record calls a tile."""
+    tile, cluster = config.tile, config.scheduler.cluster
+    words = [f"{tile.BM}x{tile.BN}", "pingpong" if "pingpong" in str(config) else "", "swap AB" if config.swap_ab else "",
+             f"{cluster.m}x{cluster.n}" if cluster.size > 1 else "", "counter" if config.dynamic and not config.n_granularity else ""]
+    return " ".join(word for word in words if word)
+
+
+@pytest.mark.parametrize("place", range(len(causes.tiles(80))))
+def test_every_tile_is_right(place):
+    """Empty groups, groups within a tile and over several, and N and K that end within one."""
+    tile = causes.tiles(80)[place]
+
+    def configure(problem: GroupProblem) -> GroupedConfig:
+        config = alone(tile, problem)
+        assert config is not None
+        return config
+
+    share, report, _ = example([3, 0, 260], 72, 72, card=H200.with_sms(4), configure=configure)
+    assert share <= 1
+    assert report.verdict != "error", report.findings
