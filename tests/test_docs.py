@@ -103,6 +103,7 @@ def test_the_readmes_kernel_is_proven_as_shown() -> None:
     assert run(program, page, names).strip() == shown.text.strip()
     assert len(page.read_text(encoding="utf-8").splitlines()) <= 150
     assert possible("ptxas") is False or [r.spills for r in names["saxpy"].assemble().resources.values()] == [0]
+    assert [block.text for block in blocks(ROOT / "docs" / "index.md")] == [program.text, shown.text], "the site has it, too"
 
 
 def generator() -> Any:
