@@ -13,7 +13,7 @@ import numpy as np
 
 from ptxkit.cards import Card
 from ptxkit.cli.errors import UsageError
-from ptxkit.cli.numbers import count, positive, seconds
+from ptxkit.cli.numbers import count, positive, seconds, whole
 from ptxkit.cli.output import write
 from ptxkit.cli.paths import json_of, output_file
 from ptxkit.runtime import driver
@@ -126,7 +126,10 @@ def _finish(options: argparse.Namespace, results: dict[str, Any]) -> int:
 
 
 def _lengths(options: argparse.Namespace) -> tuple[int, ...]:
-    words = [int(word) for word in options.tokens.split(",") if word]
+    try:
+        words = [whole(word) for word in options.tokens.split(",") if word]
+    except ValueError as error:
+        raise UsageError(f"--tokens {options.tokens}: {error}") from None
     if len(words) == 1:
         words *= options.groups
     if not words or min(words) < 0 or (len(words) != options.groups and options.groups != 8):

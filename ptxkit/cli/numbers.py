@@ -8,11 +8,19 @@ import math
 DIGITS = 15
 
 
+def whole(text: str) -> int:
+    """A whole number from 0 on that is a part of a word, as of 64x64x64. Raises ValueError."""
+    if not (text.isascii() and text.isdigit() and len(text) <= DIGITS):
+        raise ValueError(f"a whole number from 0 on with at most {DIGITS} digits, not {text!r:.40}")
+    return int(text)
+
+
 def count(text: str) -> int:
     """A whole number from 0 on."""
-    if not (text.isascii() and text.isdigit() and len(text) <= DIGITS):
-        raise argparse.ArgumentTypeError(f"a whole number from 0 on with at most {DIGITS} digits, not {text!r:.40}")
-    return int(text)
+    try:
+        return whole(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def positive(text: str) -> int:
@@ -33,4 +41,4 @@ def seconds(text: str) -> float:
     return made
 
 
-__all__ = ["count", "positive", "seconds"]
+__all__ = ["count", "positive", "seconds", "whole"]

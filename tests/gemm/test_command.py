@@ -87,3 +87,24 @@ def test_usage_errors_exit_with_2(words):
     with pytest.raises(SystemExit) as ended:
         main([*words])
     assert ended.value.code == 2
+
+
+@pytest.mark.pure
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("value", ["", "x", "-1", "1.5", "1e3", "\u0663", "1,x", "9" * 30, "9" * 5000, "0x1", "1_0", "nan"])
+def test_numbers_within_words_are_numbers(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Options that take a list, or the name of a draw, are read before anything runs."""
+    for words in (["grouped", "-n", "64", "-k", "64", "--device", "sim", f"--tokens={value}"], ["bench", f"--shapes=random:1:{value}"],
+                  ["bench", f"--shapes=random:{value}:{value}"], ["bench", "--grouped", f"--shapes=random:1:{value}"],
+                  ["bench", f"--shapes=64x{value}x64"], ["bench", "--grouped", f"--shapes=8x64x{value}x64"],
+                  ["grouped", "--compare", f"--cases=random:1:{value}"], ["tune", f"--shapes=64x{value}x64"],
+                  ["export", "--model", "llama", f"--rows={value}", "-o", "q"]):
+        try:
+            status: object = main(words)
+        except SystemExit as end:
+            status = end.code
+        said = capsys.readouterr()
+        assert status in (1, 2), words
+        assert "fault of ptxkit" not in said.err, (words, said.err)
+        assert said.out == ""
+        assert len(said.err.splitlines()[-1]) < 700

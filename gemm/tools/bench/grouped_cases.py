@@ -7,10 +7,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ptxkit.cli.numbers import whole
+
 from ...heuristic.grouped_tiles import FEW, PREFILL
 from ...heuristic.skewed import shared_out, skewed
 from ..models import every_grouped
-from .shapes import BYTES, ShapeError, extent
+from .shapes import BYTES, MOST_DRAWN, ShapeError, extent
 
 KINDS = ("bf16", "fp8", "fp8-block")
 """bf16; e4m3 with one scale of x and one of each group's weights; e4m3 with block scales."""
@@ -82,9 +84,9 @@ def cases(kinds: tuple[str, ...] = KINDS, skew: tuple[bool, ...] = (False, True)
 def case(text: str) -> Case:
     """`8x64x4096x7168`, `8x64x4096x7168:fp8-block:skewed`, `8x64x4096x7168:fp8-block:gated:quantised`, `8x64x4096x7168:drawn=3`."""
     size, *words = text.split(":")
-    groups, tokens, n, k = (int(part) for part in size.split("x"))
+    groups, tokens, n, k = (whole(part) for part in size.split("x"))
     kinds = [word for word in words if word in KINDS]
-    seeds = [int(word.removeprefix("drawn=")) for word in words if word.startswith("drawn=")]
+    seeds = [whole(word.removeprefix("drawn=")) for word in words if word.startswith("drawn=")]
     return Case(groups, tokens, n, k, kinds[0] if kinds else "bf16", "skewed" in words, "gated" in words, "quantised" in words,
                 seeds[0] if seeds else None)
 
@@ -119,6 +121,8 @@ def random_cases(seed: int, count: int, units: str = "any8", kinds: Sequence[str
     """`count` products with log-uniform extents and lengths at random."""
     if units not in RANDOM_UNITS:
         raise ShapeError(f"random products are {', '.join(RANDOM_UNITS)}, not {units!r}")
+    if not 1 <= count <= MOST_DRAWN:
+        raise ShapeError(f"random products are 1 to {MOST_DRAWN:,}, not {count:,}")
     source, found = random.Random(f"{seed} {units} groups"), list[Case]()
     while len(found) < count:
         kind, unit = source.choice(tuple(kinds)), RANDOM_UNITS[units]
@@ -144,7 +148,7 @@ def parse(text: str, kinds: Sequence[str] = KINDS) -> tuple[Case, ...]:
         name, *numbers = word.split(":")
         try:
             if name == "random":
-                found += random_cases(int(numbers[0]), int(numbers[1]), (numbers[2:3] or ["any8"])[0], kinds)
+                found += random_cases(whole(numbers[0]), whole(numbers[1]), (numbers[2:3] or ["any8"])[0], kinds)
             else:
                 found += model_cases(kinds) if word == "models" else cases(tuple(kinds)) if word == "burst" else (case(word),)
         except ShapeError:

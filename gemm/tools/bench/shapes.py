@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ptxkit.cli.numbers import whole
 from ptxkit.errors import PtxkitError
 from ptxkit.files import read_text
 
@@ -233,7 +234,7 @@ def problem(text: str) -> Problem:
     size, *words = text.split(":")
     parts = size.lower().split("x")
     try:
-        extents = [int(part) for part in parts] * (3 if len(parts) == 1 else 1)
+        extents = [whole(part) for part in parts] * (3 if len(parts) == 1 else 1)
     except ValueError:
         extents = []
     if len(extents) not in (3, 4):
@@ -245,7 +246,7 @@ def problem(text: str) -> Problem:
         if word in LAYOUTS:
             made = replace(made, layout=word)
         elif word.startswith("+") and word[1:].isdigit():
-            made = replace(made, offset=int(word))
+            made = replace(made, offset=whole(word[1:]))
         else:
             dtype, _, kind = word.partition("-")
             if kind not in ("", "block", "rowcol"):
@@ -292,6 +293,9 @@ def drawn(seed: int, count: int, kind: str = "any8", dtypes: Sequence[str] = (),
     return tuple(found)
 
 
+MOST_DRAWN = 1_000_000
+
+
 def extent(source: random.Random, limits: tuple[int, int], unit: int) -> int:
     """Log-uniform within the limits, to the nearest multiple of `unit` within them."""
     low, high = limits
@@ -305,12 +309,12 @@ def _from_words(text: str, dtypes: Sequence[str] = (), layout: str | None = None
     batched = words[2:] and words[-1] == "batched"
     words = words[:-1] if batched else words
     try:
-        seed, count = map(int, words[:2])
+        seed, count = map(whole, words[:2])
     except ValueError:
         seed, count = 0, 0
-    if count < 1 or len(words) > 3:
-        raise ShapeError(f"{text!r} draws nothing: random products are random:SEED:COUNT or random:SEED:COUNT:KIND, "
-                         f"KIND one of {', '.join(RANDOM_KINDS)}, and :batched after them for batches of products")
+    if not 1 <= count <= MOST_DRAWN or len(words) > 3:
+        raise ShapeError(f"{text!r} draws nothing: random products are random:SEED:COUNT or random:SEED:COUNT:KIND, at most "
+                         f"{MOST_DRAWN:,}, KIND one of {', '.join(RANDOM_KINDS)}, and :batched after them for batches of products")
     return drawn(seed, count, words[2] if len(words) > 2 else "any8", dtypes, layout, bool(batched))
 
 
