@@ -97,7 +97,8 @@ def _batched(operands: Sequence[Any], dims: Sequence[Any], *, product: Product) 
     if product.whole and along == {"x"}:
         x = given["x"]
         rows = given | {"x": x.reshape(-1, x.shape[-1]), "lengths": given["lengths"] * len(x)}
-        return multiply(product, **rows).reshape(*x.shape[:2], -1), 0
+        found = multiply(product, **rows)
+        return found.reshape(*x.shape[:2], found.shape[-1]), 0
     if product.kind != "dense" or scales & along or any(given[name].size > 1 for name in scales):
         return _one_by_one(given, along, product), 0
     return _as_batch(given, along, product), 0
@@ -139,7 +140,13 @@ def _as_batch(given: dict[str, Any], along: set[str], product: Product) -> Any:
     return multiply(product, **given)
 
 
-_product.def_impl(lambda *operands, product: _compiled(product)(*operands))
+def _called(*operands: Any, product: Product) -> Any:
+    """The product outside of a trace. It has no other form than a compiled one: `jax.disable_jit` does not reach it."""
+    with jax.disable_jit(False):
+        return _compiled(product)(*operands)
+
+
+_product.def_impl(_called)
 _product.def_abstract_eval(_traced)
 batching.primitive_batchers[_product] = _batched
 mlir.register_lowering(_product, _on_cpu, platform="cpu")

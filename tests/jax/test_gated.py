@@ -107,6 +107,16 @@ def test_few_rows(device: Any, rows: int) -> None:
     assert jax.grad(lambda w: gated_gemm(a, w, transpose_b=True).astype(jnp.float32).sum())(w).shape == w.shape
 
 
+def test_a_batch_of_nothing_and_no_jit(device: Any) -> None:
+    w = drawn(1, (16, 24), jnp.bfloat16)
+    for product, columns in ((gated_gemm, 12), (gemm, 24)):
+        assert jax.vmap(product, (0, None))(drawn(0, (0, 4, 16), jnp.bfloat16), w).shape == (0, 4, columns)
+        a = drawn(0, (4, 16), jnp.bfloat16)
+        with jax.disable_jit():
+            plain = product(a, w)
+        assert (plain == product(a, w)).all()
+
+
 def test_what_it_does_not_take_is_one_sentence(device: Any) -> None:
     a = drawn(0, (8, 16), jnp.bfloat16)
     for b, turned in (((15, 16), False), ((15, 16), True), ((16, 15), False), ((2, 16, 16), False), ((16,), True)):
