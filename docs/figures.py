@@ -25,6 +25,8 @@ WEIGHTS = "2026-11-26-h100-weight-gradients"
 GALLERY = "2026-11-26-h100-gallery"
 SAMPLE = "2026-11-26-h100-sample"
 MOE = "2026-11-26-h100-moe"
+SHIFTS, GROUPED_RANDOM = "2026-11-26-h100-shifts", "2026-11-26-h100-grouped-random"
+BEFORE_AFTER, HOST, HOST_H200 = "2026-11-24-h200-before-and-after", "2026-11-25-host", "2026-11-21-h200-host"
 PLOT = ROOT / "docs" / "random.svg"
 
 MARK = re.compile(r"(<!-- figure: (?P<name>[\w.-]+) -->)(?P<text>.*?)(<!-- /figure -->)", re.S)
@@ -425,6 +427,106 @@ def moe(key: str, of: Callable[[list[float]], float], places: int = 2) -> Figure
     return lambda: f"{of([row[key] for row in record(MOE)['rows']]):.{places}f}"
 
 
+# --------------------------------------------------------------------------------------------------- gains, prices and the host
+
+
+def few_rows_table() -> str:
+    """The time before over that after, products of few rows by operands: geometric mean, least and most."""
+    lines = header("rows | bf16, nt | bf16, nn | e4m3, one scale | e4m3, blocks")
+    cases = record(BEFORE_AFTER)["few rows"]["cases"]
+    for rows in (1, 16, 64, 128):
+        cells = []
+        for operands in ("bf16:nt", "bf16:nn", "e4m3:nt", "e4m3-block:nt"):
+            gains = [before / after for name, (before, after) in cases.items()
+                     if name.startswith(f"{rows}x") and name.partition(":")[2] == operands]
+            cells.append(f"{geometric_mean(gains):.3f} ({min(gains):.3f} - {max(gains):.3f})")
+        lines.append(f"| {rows} | {' | '.join(cells)} |")
+    return block(lines)
+
+
+GAINS = {"block-scales": ("block scales", ""), "gate": ("gate", ""), "wide": ("wide", ":quantised"), "few-tokens": ("few tokens", ""),
+         "own": ("own matrices", ""), "few-tokens-again": ("few tokens again", ""), "other": ("other results", "")}
+"""By the name of a figure: the part of the record, and what the names of its cases have."""
+
+
+MEANS: dict[str, Callable[[list[float]], float]] = {"mean": geometric_mean, "least": min, "most": max}
+
+
+def pairs(cases: Any, name: str = "") -> Iterable[tuple[str, list[float]]]:
+    """The cases of a part by name, which may be nested."""
+    for key, found in cases.items():
+        yield from pairs(found, name + key) if isinstance(found, dict) else [(name + key, found)]
+
+
+def gain(figure: str, which: str) -> Figure:
+    """How many times as fast the products of a part are after its change: the geometric mean, the least or the most."""
+    def of() -> str:
+        name, having = GAINS[figure]
+        part = record(BEFORE_AFTER)[name]
+        if "all" in part:
+            return f"{part['all'][which]:.3f}"
+        found = [before / after for case, (before, after, *_) in pairs(part["cases"]) if having in case]
+        return f"{MEANS[which](found):.3f}"
+    return of
+
+
+def gain_count(figure: str) -> Figure:
+    name, having = GAINS[figure]
+    return lambda: str(record(BEFORE_AFTER)[name].get("all", {}).get("cases") or sum(
+        having in case for case, _ in pairs(record(BEFORE_AFTER)[name]["cases"])))
+
+
+def shifted() -> list[float]:
+    """How much longer cuBLAS takes, products of at most 64 rows in 16 bits that are loaded by shifts."""
+    return [row["cublas"] / row["ours"] for name, row in record(SHIFTS)["rows"].items()
+            if int(name.partition("x")[0]) <= 64 and "by shifts" in row["configuration"] and "f16" in name]
+
+
+def prices() -> dict[str, float]:
+    """What a fixed order along K costs: the time with it over that without, product by product."""
+    return {name: us["invariant"] / us["ours"] for name, us in record(GROUPED_RANDOM)["batch invariance"]}
+
+
+def price_of(product: str) -> Figure:
+    return lambda: f"{next(price for name, price in prices().items() if name.startswith(product + ':')):.1f}"
+
+
+def price_of_others() -> str:
+    """The least and the most of products whose price is below two."""
+    found = [price for price in prices().values() if price < 2]
+    return f"{min(found):.2f} to {max(found):.1f}"
+
+
+def grouped_random(of: Callable[[list[float]], str]) -> Figure:
+    """A figure of how much longer torch takes, group products with random lengths."""
+    return lambda: of([row[2] for row in record(GROUPED_RANDOM)["random"]["rows"]])
+
+
+def against_commit(which: str) -> Figure:
+    """The time at an earlier commit over that now, the cases of the tables."""
+    return lambda: f"{MEANS[which]([before / after for _, before, after in record(GROUPED_RANDOM)['before and after']['rows']]):.3f}"
+
+
+def host_h200(key: str) -> Figure:
+    return lambda: f"{record(HOST_H200)['launch'][key]:.1f}"
+
+
+def host_median(key: str) -> Figure:
+    return lambda: f"{median(record(HOST_H200)[key]):.0f}"
+
+
+def host_table() -> str:
+    """What a call takes besides the driver, before calls were known by their arrays and after."""
+    lines = header("what | before | after")
+    for key, title in (("same_arrays_us", "warm `gemm(a, b, out)`, the same arrays"), ("scales_us", "the same with scales"),
+                       ("new_pointers_us", "new pointers"), ("choice_new_kind_ms", "choosing for a kind of operands that is new"),
+                       ("choice_new_shape_ms", "choosing for a shape that is new"),
+                       ("configuration_ms", "a new configuration out of the cache, with its choice")):
+        seen = [median(run[key] for run in record(HOST)["runs"][when]) for when in ("before", "after")]
+        lines.append(f"| {title} | {' | '.join(f'{value:.{2 if value < 1 else 1}f} {key[-2:]}' for value in seen)} |")
+    return block(lines)
+
+
 def header(titles: str) -> list[str]:
     """The first two lines of a table."""
     return [f"| {titles} |", "|---" * (titles.count("|") + 1) + "|"]
@@ -495,6 +597,26 @@ FIGURES: dict[str, Figure] = {
        for name, which in (("mean", "geometric_mean"), ("least", "least"))},
     "attention.ladder.table": attention_ladder_table,
     "attention.decode.table": decode_table,
+    "few-rows.table": few_rows_table,
+    **{f"gain.{figure}.{which}": gain(figure, which) for figure in GAINS for which in MEANS},
+    **{f"gain.{figure}.count": gain_count(figure) for figure in GAINS},
+    "shifts.span": lambda: f"{min(shifted()):.2f} to {max(shifted()):.1f}",
+    "shifts.count": lambda: str(len(shifted())),
+    "order.count": lambda: str(len(prices())),
+    "order.mean": lambda: f"{geometric_mean(prices().values()):.2f}",
+    "order.others": price_of_others,
+    **{f"order.{product}": price_of(product) for product in ("152x224x9496", "56x824x15752", "40x3392x15984")},
+    "grouped-random.count": grouped_random(lambda ratios: str(len(ratios))),
+    "grouped-random.mean": grouped_random(lambda ratios: f"{geometric_mean(ratios):.3f}"),
+    "grouped-random.p5": grouped_random(lambda ratios: f"{percentile(ratios, 0.05):.3f}"),
+    "grouped-random.least": grouped_random(lambda ratios: f"{min(ratios):.3f}"),
+    "grouped-random.below": grouped_random(lambda ratios: str(sum(ratio < 0.98 for ratio in ratios))),
+    **{f"grouped-random.against.{which}": against_commit(which) for which in MEANS},
+    "host.table": host_table,
+    **{f"host.h200.{name}": host_h200(key) for name, key in (("same", "same_tensors_us"), ("new", "new_pointers_us"),
+                                                            ("launch", "launch_us"))},
+    "host.h200.import": lambda: f"{record(HOST_H200)['host']['import_ms']:.0f}",
+    **{f"host.h200.{name}": host_median(key) for name, key in (("first", "first_call_ms"), ("cached", "first_call_cached_ms"))},
     "moe.table": moe_table,
     "moe.rows": lambda: str(len(record(MOE)["rows"])),
     "moe.mean": moe("over_products", geometric_mean),

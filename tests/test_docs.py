@@ -202,6 +202,37 @@ def test_measured_figures_say_where_they_are_from() -> None:
         assert set(without_source(path.read_text(encoding="utf-8"), anywhere=False)) <= {*ARITHMETIC.get(name, ())}, name
 
 
+def typed_beside_a_record(text: str) -> list[str]:
+    """The measured figures outside marks of paragraphs that cite a record which figures are made of."""
+    made = generator().figures()
+    source = (ROOT / "docs" / "figures.py").read_text(encoding="utf-8")
+    names = [re.escape(path.stem) for path in made.RESULTS.glob("*.json") if f'"{path.stem}"' in source]
+    cited = re.compile(rf"results/(?:{'|'.join(names)})\.json")
+    prose = re.sub(r"^```.*?^```$|\btorch \d+\.\d+", "", made.MARK.sub("", text), flags=re.M | re.S)
+    return [found for paragraph in re.split(r"\n\n+", prose) if cited.search(paragraph)
+            for found in (*MEASURED.findall(paragraph), *re.findall(r"(?<![\w.^-])[0-3]\.\d{2,}(?![\d.])", paragraph))]
+
+
+TYPED = {
+    "performance.md": {"0.768", "0.805", "1 us", "30 us"},      # other cards, and parts of a call, which the record does not have
+    "grouped.md": {"1 us", "15 us"},                            # a difference, and how long a product is
+    "grouped-performance.md": {"4.1 to 4.6 us", "0.8 us", "0.5 us", "0.98"},    # of another record that is cited there, and a limit
+}
+"""What a record that is cited does not hold, or holds in other words."""
+ACCOUNTS = {"experiments.md"}
+"""Pages that tell of each experiment what it gave at the time."""
+
+
+@pytest.mark.pure
+def test_what_a_record_holds_is_not_typed() -> None:
+    """So a page cannot differ from the record that it cites, nor from another page that cites it."""
+    found = {path.name: set(typed_beside_a_record(path.read_text(encoding="utf-8"))) - TYPED.get(path.name, set())
+             for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if path.name not in ACCOUNTS}
+    assert {name: figures for name, figures in found.items() if figures} == {}
+    page = "It is 1.18 times as fast, 3 us ([recorded](../benchmarks/results/2026-11-23-h200-burst.json)).\n\nIt is 1.2 times as fast."
+    assert typed_beside_a_record(page) == ["1.18 times as fast", "3 us", "1.18"]
+
+
 COUNTED = re.compile(r"(?<![\w.])\d[\d,]* (?:large |random )?(?:shapes|cases|products|layers|tests|opcodes|kernels|rules)")
 
 
