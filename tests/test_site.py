@@ -46,6 +46,18 @@ def test_every_page_has_a_place_in_the_navigation() -> None:
     assert {path.name for path in (ROOT / "docs").glob("*.md")} - set(re.findall(r"[\w-]+\.md", text)) == set()
 
 
+TASKS = ("Start", "Write a kernel", "Read what you emit", "Check and prove", "Debug", "Tune and time", "GEMM",
+         "Grouped products and MoE", "Torch and JAX", "Ship", "Reference", "Glossary", "Design", "Performance", "Contributing")
+
+
+@pytest.mark.pure
+def test_each_task_has_a_title_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    titles = set(re.findall(r"- ([^:\n]+):", text))
+    assert set(TASKS) - titles == set()
+    assert len(titles) > 30
+
+
 def slug(title: str) -> str:
     """The anchor of a heading, as the site and code hosts make it."""
     return re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()).strip().replace(" ", "-")
