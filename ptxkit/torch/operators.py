@@ -118,6 +118,8 @@ IN_PLACE = (
 _REFUSED = {"SparseCPU": "sparse", "SparseCUDA": "sparse", "SparseCsrCPU": "sparse", "SparseCsrCUDA": "sparse",
             "NestedTensorCPU": "nested", "NestedTensorCUDA": "nested", "QuantizedCPU": "quantised", "QuantizedCUDA": "quantised",
             "MkldnnCPU": "mkldnn"}
+OTHERS = ("attention", "attention_lse", "attention_decode", "attention_decode_lse", "choose_experts", "sort_choices")
+"""The operators that their modules define."""
 _library: Any = None
 
 
@@ -133,6 +135,8 @@ def define() -> None:
         attention.define(_library)
         attention_decode.define(_library)
         route.define(_library)
+        for name in OTHERS:
+            _refuse_kinds(name)
 
 
 def _define(operator: Operator) -> None:
@@ -161,15 +165,19 @@ def _define_in_place(operator: InPlace) -> None:
 def _implement(name: str, gpu: Callable[..., Any], cpu: Callable[..., Any], without_memory: Callable[..., Any]) -> None:
     _library.impl(name, gpu, "CUDA")
     _library.impl(name, cpu, "CPU")
+    _refuse_kinds(name)
+    torch.library.register_fake(f"ptxkit::{name}", without_memory, lib=_library)
+
+
+def _refuse_kinds(name: str) -> None:
     for key, kind in _REFUSED.items():
         _library.impl(name, _refuse(kind), key)
-    torch.library.register_fake(f"ptxkit::{name}", without_memory, lib=_library)
 
 
 def _refuse(kind: str) -> Callable[..., Any]:
     def refuse(*arguments: Any, **named: Any) -> Any:
-        raise LaunchError(f"an argument is a {kind} tensor: a product takes plain dense ones; convert it with .to_dense(), .dequantize() "
-                          "or .to_padded_tensor()")
+        raise LaunchError(f"an argument is a {kind} tensor: the operators take plain dense ones; convert it with .to_dense(), "
+                          ".dequantize() or .to_padded_tensor()")
 
     return refuse
 
@@ -201,4 +209,4 @@ def differentiable(overload: Any, operator: Operator) -> Callable[..., Any]:
     return call
 
 
-__all__ = ["IN_PLACE", "OPERATORS", "InPlace", "Operator", "define"]
+__all__ = ["IN_PLACE", "OPERATORS", "OTHERS", "InPlace", "Operator", "define"]

@@ -272,3 +272,20 @@ def test_classes_of_tensors_without_a_rule_are_one_sentence(device: str, group: 
             ops.gemm(given, of.T)
         assert "\n" not in str(error.value)
     assert torch.equal(ops.gemm(spread.to_local(), w.T), ops.gemm(a, w.T))
+
+
+def test_every_operator_refuses_kinds_of_tensors_by_a_sentence(device: str) -> None:
+    """Sparse and nested ones, wherever a tensor is taken; the operators are those that are there."""
+    from ptxkit.torch.operators import IN_PLACE, OPERATORS, OTHERS
+
+    names = {operator.name for operator in (*OPERATORS, *IN_PLACE)} | set(OTHERS)
+    assert names == {name.split("::")[1].split(".")[0] for name in torch._C._dispatch_get_all_op_names() if name.startswith("ptxkit::")}
+    dense = randn(8, 32, device=device)
+    for name in names:
+        arguments = getattr(ops, name).default._schema.arguments
+        for kind in (dense.to_sparse(), torch.nested.nested_tensor([dense, dense])):
+            given = [kind if "Tensor" in str(each.type) else each.default_value if each.has_default_value() else
+                     {"int": 2, "str": "1x128"}[str(each.type)] for each in arguments]
+            with pytest.raises(LaunchError, match="the operators take plain dense ones") as error:
+                getattr(ops, name).default(*given)
+            assert "\n" not in str(error.value)
