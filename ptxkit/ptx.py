@@ -67,9 +67,9 @@ class _Plan:
         given_outputs = len(args) == len(self.outputs) + len(self.inputs)
         if not given_outputs and len(args) != len(self.inputs):
             in_place = f" or, with the destination first, {len(self.outputs) + len(self.inputs)}" if self.outputs else ""
-            operands = "operand" if len(self.outputs) + len(self.inputs) == 1 else "operands"
+            noun = "operand" if len(self.outputs) + len(self.inputs) == 1 else "operands"
             given = f"{len(args)} {'was' if len(args) == 1 else 'were'} given"
-            raise Mismatch(0, f"takes {len(self.inputs)}{in_place} {operands} {self.usage()}, {given}")
+            raise Mismatch(0, f"takes {len(self.inputs)}{in_place} {noun} {self.usage()}, {given}")
         values: list[Any] = [None] * len(parameters)
         for i, value in zip((*self.outputs, *self.inputs) if given_outputs else self.inputs, args, strict=True):
             values[i] = value

@@ -472,7 +472,8 @@ def _dims(given: Dim, config: Mapping[str, Any], what: str, here: Position) -> t
     dims = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, (tuple, list)) else ()
     if not 1 <= len(dims) <= 3 or any(type(d) is not int or d < 1 for d in dims):
         raise TraceError(f"{what} is one to three positive extents, not {value!r}", None if callable(given) else here)
-    return (*dims, 1, 1)[:3]
+    x, y, z, *_ = (*dims, 1, 1)
+    return x, y, z
 
 
 def _check_options(target: object, min_ctas: object, max_registers: object, name: object, module: object) -> None:

@@ -112,8 +112,9 @@ def _emits(given: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     """Whether the names are something that emits when it is called: an opcode, or a function of this package."""
     if len(path) > 1 and path[-1] in _methods:
         return True
-    value = given.get(path[0])
-    for name in path[1:]:
+    first, *rest = path
+    value = given.get(first)
+    for name in rest:
         if not isinstance(value, Emitting | ModuleType):
             return False
         try:
