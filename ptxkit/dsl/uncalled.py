@@ -110,9 +110,9 @@ def _read(code: CodeType) -> Iterator[tuple[tuple[str, ...], int]]:
 
 def _emits(given: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     """Whether the names are something that emits when it is called: an opcode, or a function of this package."""
-    if len(path) > 1 and path[-1] in _methods:
-        return True
     first, *rest = path
+    if rest and rest[-1] in _methods:
+        return True
     value = given.get(first)
     for name in rest:
         if not isinstance(value, Emitting | ModuleType):
