@@ -25,7 +25,7 @@ from .errors import UsageError
 from .extras import EXTRAS, way_out
 from .messages import about, drop, plain, say, shown
 from .output import finding_row, show_json
-from .source import author_line
+from .source import author_line, error_named
 
 FAILED, USAGE, INTERRUPTED, PIPE = 1, 2, 130, 141
 _STDOUT = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EAGAIN)
@@ -128,6 +128,10 @@ def _told(run: Callable[[], int], arguments: Sequence[str], prefix: str) -> int:
         if as_json:
             show_json({"error": plain(end.message)})
         raise
+    except SystemExit as end:  # of --help, or of an author's function, which would end the command without a word
+        if (place := author_line(end)) is None:
+            raise
+        return failed(f"{place}: {error_named(end)}: a kernel cannot end Python, raise an error", FAILED)
     except (UsageError, SettingsError) as error:
         return failed(str(error), USAGE)
     except (AssembleError, CheckError) as error:
@@ -142,7 +146,7 @@ def _told(run: Callable[[], int], arguments: Sequence[str], prefix: str) -> int:
         return failed("there is not enough memory", FAILED)
     except Exception as error:  # of an author's function, while it is traced; of a stream; or a fault of ptxkit
         if place := author_line(error):
-            return failed(f"{place}: {_named(error)}", FAILED)
+            return failed(f"{place}: {error_named(error)}", FAILED)
         if isinstance(error, OSError) and error.filename is None and error.errno in _STDOUT:
             raise
         if isinstance(error, OSError) and error.strerror:
@@ -151,13 +155,8 @@ def _told(run: Callable[[], int], arguments: Sequence[str], prefix: str) -> int:
             return failed(f"this needs {error.name}, which is not installed: `{way_out(error.name)}`", FAILED)
         logging.getLogger("ptxkit").debug("a fault of ptxkit", exc_info=error)
         where = traceback.extract_tb(error.__traceback__)[-1]
-        return failed(f"a fault of ptxkit at {where.filename}:{where.lineno}: {_named(error)} (PTXKIT_LOG=debug shows how it came about)",
-                      FAILED)
-
-
-def _named(error: BaseException) -> str:
-    said = str(error)
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+        return failed(f"a fault of ptxkit at {where.filename}:{where.lineno}: {error_named(error)} "
+                      "(PTXKIT_LOG=debug shows how it came about)", FAILED)
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

@@ -93,13 +93,22 @@ def _imported(place: str, run: Callable[[], Any]) -> Any:
         raise UsageError(f"{_where(error)}{place} imports {error.name}, which is not installed: pip may have it") from None
     except SyntaxError as error:
         raise UsageError(f"{error.filename}:{error.lineno}: {place} is no Python: {error.msg}") from None
-    except Exception as error:
-        raise UsageError(f"{_where(error)}{place} cannot be imported: {type(error).__name__}: {error}") from None
+    except SystemExit as error:
+        raise UsageError(f"{_where(error)}{place} ends Python when it is imported (status {error.code!r:.40}): put what is only for a "
+                         "program below `if __name__ == \"__main__\":`") from None
+    except (Exception, GeneratorExit) as error:
+        raise UsageError(f"{_where(error)}{place} cannot be imported: {error_named(error)}") from None
 
 
 def _where(error: BaseException) -> str:
     place = author_line(error)
     return f"{place}: " if place else ""
+
+
+def error_named(error: BaseException) -> str:
+    """The class of an exception, and what it says."""
+    said = str(error)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def author_line(error: BaseException) -> str | None:

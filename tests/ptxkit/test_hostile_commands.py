@@ -375,6 +375,30 @@ def test_no_message_points_at_what_started_the_command(capsys: pytest.CaptureFix
         assert done.stderr.count("\n") == 1, done.stderr
 
 
+@pytest.mark.parametrize(("line", "says"), [
+    ("import sys; sys.exit(7)", "ends Python when it is imported (status 7): put what is only for a program below `if __name__"),
+    ("raise SystemExit", "ends Python when it is imported (status None)"), ("exit('no')", "ends Python when it is imported (status 'no')"),
+    ("raise GeneratorExit", "cannot be imported: GeneratorExit"), ("x = bytearray(1 << 60)", "cannot be imported: MemoryError"),
+    ("def f(): f()\nf()", "cannot be imported: RecursionError"), ("x = '\0'", "is no Python"),
+    ("def __getattr__(name): raise ValueError(name)", "ValueError: store")])
+def test_a_module_that_cannot_be_imported_says_why(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("odd.py").write_text(line)
+    for source in ("odd.py:store", "odd:store"):
+        sys.modules.pop("odd", None)
+        assert ended_in_process(["emit", source, "--json"]) in (1, 2)
+        said = capsys.readouterr()
+        assert says in said.err
+        assert said.err.count("\n") == 1
+        assert json.loads(said.out)["error"] in said.err
+
+
+def test_a_kernel_that_ends_python_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ends.py").write_text("import sys\nfrom ptxkit import Ptr, kernel\nfrom ptxkit.types import u32\n\n\n"
+                               "@kernel(block=32)\ndef k(out: Ptr[u32]) -> None:\n    sys.exit(0)\n")
+    assert main(["check", "ends.py:k"]) == 1
+    assert re.fullmatch(r"ptxkit: .*ends\.py:8: SystemExit: 0: a kernel cannot end Python, raise an error\n", capsys.readouterr().err)
+
+
 def test_a_trace_in_a_thread_does_not_point_at_the_pool() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
