@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ptxkit.errors import LaunchError
 
-from . import attention, attention_decode, combine, cpu, fake, gate, gradients, products, quantized, route
+from . import attention, attention_decode, combine, cpu, fake, flops, gate, gradients, products, quantized, route
 from . import weight_gradient as along_k
 from .framework import torch
 from .record import autocast, below_autograd, recorder, refuse_tangents
@@ -137,6 +137,7 @@ def define() -> None:
         route.define(_library)
         for name in OTHERS:
             _refuse_kinds(name)
+        flops.define()
 
 
 def _define(operator: Operator) -> None:
