@@ -267,6 +267,8 @@ class _ForRange(Block):
         builder.emit("setp.ge.u32", (done.operand(), index.operand(), end))
         builder.branch(self._labels[2], tree.Guard(done.name))
         self._index = index
+        if isinstance(stop, int):
+            builder.bounds[index.name] = stop
         self._body = _Body(builder, "for_range", frame, self._carried, index, *more.values())
         return self._loop or index
 
@@ -317,6 +319,7 @@ class Ring(EmittingMethods):
         self.stages = stages
         self.stage: Reg[u32] = _set(builder, 0)
         self.parity: Reg[u32] = _set(builder, 0)
+        builder.bounds[self.stage.name] = stages
 
     def skip(self, rounds: Reg[u32]) -> None:
         """Advance by `rounds` slots at once, past stages that another warpgroup uses."""

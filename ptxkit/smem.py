@@ -7,6 +7,7 @@ from typing import Any, Generic, SupportsIndex, TypeVar
 
 from .dsl.allocation import Allocation, called
 from .dsl.ambient import current
+from .dsl.bounds import below
 from .dsl.descriptor import Descriptor, step, template
 from .dsl.dropped import refuse_dropped
 from .dsl.refused import NoItems
@@ -234,6 +235,7 @@ class MBarriers:
     def __getitem__(self, index: Index) -> MBarrier:
         if isinstance(index, int) and not 0 <= index < self.count:
             raise TraceError(f"barrier {index} is out of range: `{self.name}` has {self.count}, 0 to {self.count - 1}")
+        below(index, self.count, f"`{self.name}` has", "barriers")
         _within(self.plan)
         return MBarrier(self, *SharedAddress(self.offset, self.base).plus(index, 8), remote=self.base is not None)
 
@@ -433,6 +435,7 @@ class Tile(NoItems, Generic[T]):
     def __getitem__(self, stage: Index) -> TileView[T]:
         if isinstance(stage, int) and not 0 <= stage < self.stages:
             raise TraceError(f"stage {stage} is out of range: the tile has {self.stages}, 0 to {self.stages - 1}")
+        below(stage, self.stages, "the tile has", "stages")
         _within(self.plan)
         layout = self.layout
         return TileView(layout, *SharedAddress(self.offset).plus(stage, self.stage_bytes), layout.inner, layout.outer)

@@ -34,7 +34,7 @@ LAYERS = (
      "layout", "cards"),
     ("cli.errors", "cli.files", "cli.numbers", "cli.configuration", "cli.source", "cli.output", "cli.paths", "cli.guard"),
     ("dsl.dropped", "dsl.reg", "dsl.regions", "dsl.blocks", "dsl.uncalled", "dsl.descriptor"),
-    ("dsl.held", "dsl.plain", "dsl.rebound", "dsl.branched", "dsl.trace", "dsl.coordinates", "smem", "dsl.tensormap",
+    ("dsl.held", "dsl.bounds", "dsl.plain", "dsl.rebound", "dsl.branched", "dsl.trace", "dsl.coordinates", "smem", "dsl.tensormap",
      "dsl.special", "dsl.module"),
     ("dsl.function", "dsl.convert", "dsl.rules", "ptx", "dsl.division", "dsl.carried", "dsl.named", "flow", "idioms",
      "dsl.debug", "dsl.marks", "dsl.raw", "fragments", "reductions", "copies", "pipeline"),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TraceError
 from ..grammar.errors import Position
 from .bytecode import loaded, local
 from .held import INSIDE, differ, held, line_at, position, stays, stored, users
-from .plain import PLAIN
+from .plain import changed, plain, read_later
 from .reg import Negated, Ptr, Reg, Value, Vec
+from .uncalled import Emitting
 
 if TYPE_CHECKING:
     from .regions import Region
@@ -25,20 +26,19 @@ class Branched:
         self.frames: list[tuple[FrameType, int, dict[str, Value], dict[str, Any]]] = []
         for each in users(frame):
             own = each.f_locals
-            numbers = {name: value for name, value in own.items() if type(value) in PLAIN}
-            self.frames.append((each, each.f_lasti, held(each, own), numbers))
+            self.frames.append((each, each.f_lasti, held(each, own), _others(each.f_code, own)))
 
     def check(self, builder: Builder, region: Region) -> None:
         """Raise if a name or slot now holds what the body did not make, and is read later."""
         for frame, begin, before, numbers in self.frames:
             stays(frame, begin, region.kind)
             code, end, own = frame.f_code, frame.f_lasti, frame.f_locals
+            latest = _others(code, own) if begin < end else {}
             for name, old in numbers.items():
-                new = own.get(name, old)
-                if new is old or (type(new) is type(old) and new == old) or not local(code, name) or begin >= end:
+                new = latest.get(name, own.get(name, old))
+                if not changed(old, new) or begin >= end or (isinstance(new, Value) and not _older(region, new, before)):
                     continue
-                meant = type(new) in PLAIN or (isinstance(new, Value) and _older(region, new, before))
-                if meant and loaded(code, name, end) is not None:
+                if (local(code, name) and loaded(code, name, end) is not None) if name.isidentifier() else read_later(code, name, end):
                     _refuse(region.kind, name, new, position(frame, stored(frame, begin, name)))
             now = held(frame, own)
             for path, older in before.items():
@@ -53,6 +53,11 @@ class Branched:
                 if local(code, path):
                     _refuse(region.kind, path, new, where)
                 builder.rebound.append((len(builder.body), new, region.kind, name, where))
+
+
+def _others(code: CodeType, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Python's own values, and the functions and opcodes in local names."""
+    return {**plain(code, own), **{name: value for name, value in own.items() if isinstance(value, FunctionType | Emitting)}}
 
 
 def check_rebound(builder: Builder, reads: Mapping[str, int]) -> None:
@@ -92,6 +97,8 @@ def _refuse(kind: str, path: str, new: Any, where: Position | None) -> None:
         way = f"Write the register in place, as `mov.{type_}({path}, ...)`, or choose it with `selp.{_bits(type_)}(a, b, p)`"
     elif isinstance(new, Value):
         way = f"Choose a register with `selp` and compute `{path}` from it"
+    elif not isinstance(new, int | float):
+        way = "What is known while tracing is a Python `if`; else write what differs in the bodies of `if_` and `else_`"
     else:
         type_ = "f32" if isinstance(new, float) else "u32"
         way = (f"Make a register before the `with`, `{path} = mov.{type_}(...)`, and write it in place here, "

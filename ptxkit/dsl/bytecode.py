@@ -107,6 +107,12 @@ def slot_reads(code: CodeType) -> tuple[tuple[int, str, str], ...]:
     return tuple(found)
 
 
+def slot_stores(code: CodeType, attribute: str) -> list[int]:
+    """The offsets of assignments to an attribute, or to items where it is empty."""
+    return [each.offset for each in steps_of(code)
+            if (each.opname == "STORE_ATTR" and each.argval == attribute if attribute else each.opname == "STORE_SUBSCR")]
+
+
 def left_early(code: CodeType, begin: int, at: int) -> bool:
     """Whether `return`, `break` or `continue` ends a `with` body, and passes over what stands after it.
 
@@ -189,4 +195,4 @@ def _decoded(text: bytes, i: int) -> tuple[int, int, int]:
     return opcode, argument, i
 
 
-__all__ = ["last_store", "left_early", "loaded", "local", "slot_reads", "steps_of", "targets"]
+__all__ = ["last_store", "left_early", "loaded", "local", "slot_reads", "slot_stores", "steps_of", "targets"]

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from .trace import Builder
 
 
+class NotCarriedError(TraceError, AttributeError):
+    """A name that a loop does not carry."""
+
+
 class CarriedReg(Reg[Any]):
     """`loop.total`: the register of a carried value, until the next assignment to it."""
 
@@ -115,7 +119,7 @@ class Carried:
     def __getattr__(self, name: str) -> Any:
         carried = self.__dict__.get("_carried", {})
         if name not in carried:
-            raise AttributeError(f"the loop has no `{name}`; it carries {', '.join(carried) or 'nothing'}")
+            raise NotCarriedError(f"the loop has no `{name}`; it carries {', '.join(carried) or 'nothing'}")
         return carried[name].get()
 
     def __setattr__(self, name: str, value: Any) -> None:

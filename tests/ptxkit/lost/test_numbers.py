@@ -1,16 +1,18 @@
 """Python's own numbers, flags and None: a body changes them once, while tracing, and not on the GPU."""
 
-# ruff: noqa: SIM113
+# ruff: noqa: E731, SIM113
 
 from __future__ import annotations
 
 import itertools
+from collections import deque
+from enum import Enum
 
 import pytest
 
 from ptxkit import Ptr, Reg, else_, for_range, if_, loop, smem
 from ptxkit.idioms import wait
-from ptxkit.ptx import ld, st
+from ptxkit.ptx import add, ld, mul, st
 from ptxkit.types import f32, u32
 from tests.ptxkit.lost.kernels import Kernels
 
@@ -158,6 +160,160 @@ def pyif_count(x: Ptr[u32], n: N) -> None:
         st.global_.u32(x + k, 1)
         k += 1  # wrong
     st.global_.u32(x + k, 2)
+
+
+@wrong("in Python before this loop")
+def loop_int_attr(x: Ptr[u32], n: N) -> None:
+    class S:
+        phase = 0
+
+    s = S()
+    with for_range(n):
+        st.global_.u32(x, s.phase)
+        s.phase ^= 1  # wrong
+
+
+@wrong("in Python before this loop")
+def loop_str(x: Ptr[u32], n: N) -> None:
+    which = "a"
+    with for_range(n):
+        st.global_.u32(x, 1 if which == "a" else 2)
+        which = "b"  # wrong
+
+
+@wrong("in Python before this loop")
+def loop_tuple(x: Ptr[u32], n: N) -> None:
+    order = (0, 1)
+    with for_range(n):
+        st.global_.u32(x + order[0], 1)
+        order = (order[1], order[0])  # wrong
+
+
+@wrong("in Python before this loop")
+def loop_list_swap(x: Ptr[u32], n: N) -> None:
+    order = [0, 1]
+    with for_range(n):
+        st.global_.u32(x + order[0], 1)
+        order[0], order[1] = order[1], order[0]  # wrong
+
+
+@wrong("in Python before this loop")
+def loop_reverse(x: Ptr[u32], n: N) -> None:
+    order = [0, 1]
+    with for_range(n):
+        st.global_.u32(x + order[0], 1)  # wrong
+        order.reverse()
+
+
+@wrong("in Python before this loop")
+def loop_deque_int(x: Ptr[u32], n: N) -> None:
+    order = deque([0, 1])
+    with for_range(n):
+        st.global_.u32(x + order[0], 1)  # wrong
+        order.rotate(1)
+
+
+@wrong("only binds the name `")
+def modloop(x: Ptr[u32], n: N) -> None:
+    k = 0
+    with for_range(n) as i:
+        with if_(i == 3):
+            k = 1  # wrong
+        st.global_.u32(x + k, n)
+
+
+@wrong("only binds the name `")
+def strflag(x: Ptr[u32], n: N) -> None:
+    mode = "a"
+    with if_(n > 3):
+        mode = "b"  # wrong
+    st.global_.u32(x, 1 if mode == "a" else 2)
+
+
+@wrong("only binds the name `")
+def enumflag(x: Ptr[u32], n: N) -> None:
+    class E(Enum):
+        A = 1
+        B = 2
+
+    mode = E.A
+    with if_(n > 3):
+        mode = E.B  # wrong
+    st.global_.u32(x, mode.value)
+
+
+@wrong("only binds the name `")
+def tupleflag(x: Ptr[u32], n: N) -> None:
+    at = (0, 1)
+    with if_(n > 3):
+        at = (1, 0)  # wrong
+    st.global_.u32(x + at[0], 1)
+
+
+@wrong("only binds the name `")
+def intslot_if(x: Ptr[u32], n: N) -> None:
+    k = [0]
+    with if_(n > 3):
+        k[0] = 1  # wrong
+    st.global_.u32(x, k[0])
+
+
+@wrong("only binds the name `")
+def intattr_if(x: Ptr[u32], n: N) -> None:
+    class S:
+        phase = 0
+
+    s = S()
+    with if_(n > 3):
+        s.phase = 1  # wrong
+    st.global_.u32(x, s.phase)
+
+
+@wrong("only binds the name `")
+def opswitch(x: Ptr[u32], n: N) -> None:
+    op = add.u32
+    with if_(n > 3):
+        op = mul.lo.u32  # wrong
+    st.global_.u32(x, op(n, 2))
+
+
+@wrong("only binds the name `")
+def funcswitch(x: Ptr[u32], n: N) -> None:
+    f = lambda v: v + 1
+    with if_(n > 3):
+        f = lambda v: v * 2  # wrong
+    st.global_.u32(x, f(n))
+
+
+@right
+def mode_of_python(x: Ptr[u32], n: N) -> None:
+    mode, at = "a", (0, 1)
+    for mode in ("b", "c"):
+        with if_(n > 3):
+            place = at[0]
+            st.global_.u32(x + place, 1 if mode == "b" else 2)
+    place = 3
+    st.global_.u32(x + place, 1)
+
+
+@right
+def slots_set_again(x: Ptr[u32], n: N) -> None:
+    kept = [0]
+    with if_(n > 3):
+        kept[0] = 1
+        st.global_.u32(x + kept[0], n)
+    kept[0] = 2
+    st.global_.u32(x + kept[0], n)
+
+
+@right
+def function_of_the_branch(x: Ptr[u32], n: N) -> None:
+    op = add.u32
+    with if_(n > 3):
+        op = mul.lo.u32
+        st.global_.u32(x, op(n, 2))
+    op = add.u32
+    st.global_.u32(x, op(n, 2))
 
 
 @right
