@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-_LIGHT = """--fg:#1d2330;--bg:#fff;--panel:#f5f7fa;--dim:#5f6b7a;--line:#d8dee6;--accent:#1d5fd1;--on:#ffe27a;--pin:#f0a500;--bad:#c8102e;
+_LIGHT = """--fg:#1d2330;--bg:#fff;--panel:#f5f7fa;--dim:#576270;--line:#d8dee6;--accent:#1d5fd1;--on:#ffe27a;--pin:#f0a500;--bad:#c8102e;
 --find:#b7f0c1;--l:46%;--a:.11;--t:#6d28d9;--c:#0369a1;--b:#b42318;--m:#8a5a00;--a0:#1d2330;--x:#0b6e63;--k:#1d5fd1;--q:#3d7a1f;
 --rs:#98a2b3;--rp:#0ea5e9;--rm:#8b5cf6;--ro:#f59e0b;--bar:#2563eb33"""
-_DARK = """--fg:#dfe5ee;--bg:#0f1319;--panel:#171d26;--dim:#8b97a8;--line:#2a3340;--accent:#7db0ff;--on:#5a4a12;--pin:#f0b429;--bad:#ff7a85;
+_DARK = """--fg:#dfe5ee;--bg:#0f1319;--panel:#171d26;--dim:#8b97a8;--line:#2a3340;--accent:#7db0ff;--on:#463a0c;--pin:#f0b429;--bad:#ff7a85;
 --find:#1d4d2b;--l:58%;--a:.14;--t:#c7a8ff;--c:#6cc4ff;--b:#ff9d92;--m:#f0c674;--a0:#dfe5ee;--x:#5fd7c4;--k:#7db0ff;--q:#a5d67f;
 --rs:#667085;--rp:#38bdf8;--rm:#a78bfa;--ro:#fbbf24;--bar:#5b93ff40"""
 HUE = (212, 140, 32, 285, 180, 350, 80, 250)
@@ -70,7 +70,8 @@ background:linear-gradient(to right,var(--bar) calc(var(--n)*6.667%),transparent
 overflow:hidden;height:1em;vertical-align:-2px;color:transparent;position:relative}
 #ptx .r:not(.pin) s::after{content:'…';color:var(--dim);position:absolute;left:.15em;top:-.25em}
 .r a.j{color:var(--x)}.r.bad{text-decoration:underline wavy var(--bad);text-underline-offset:3px}
-.r.on,.r:target{background:var(--on)}.r.pin{box-shadow:inset 3px 0 var(--pin)}.r.cur{outline:1px solid var(--accent);outline-offset:-1px}
+.r.on,.r:target{background:var(--on);--dim:var(--fg)}
+.r.pin{box-shadow:inset 3px 0 var(--pin)}.r.cur{outline:1px solid var(--accent);outline-offset:-1px}
 .r.hit{background:var(--find)}body.only .r:not(.hit){display:none}body.only h3,body.only .gap>summary{display:none}
 body.some .r:not(.lit){opacity:.28}
 body:has(#wrap:checked) .r{white-space:pre-wrap;overflow-wrap:anywhere;height:auto;min-height:18px;width:auto;

@@ -229,6 +229,28 @@ def test_dark_mode_follows_the_preference_and_the_button(page: Page) -> None:
     page.evaluate("localStorage.removeItem('ptxkit-theme')")
 
 
+CONTRAST = """(()=>{const light=c=>{const [r,g,b]=c.map(v=>(v/=255)<=.04045?v/12.92:((v+.055)/1.055)**2.4);return .2126*r+.7152*g+.0722*b};
+const read=s=>{const m=s.match(/[\\d.]+/g).map(Number);return [m.slice(0,3),m[3]??1]},over=([c,a],b)=>c.map((v,i)=>v*a+b[i]*(1-a));
+const ground=e=>{const under=[];for(;e;e=e.parentElement)under.push(read(getComputedStyle(e).backgroundColor));
+return under.reverse().reduce((b,c)=>over(c,b),[255,255,255])};
+return [...document.querySelectorAll('body *')].filter(e=>e.offsetParent&&[...e.childNodes].some(n=>n.nodeType===3&&n.textContent.trim()))
+.map(e=>{const b=ground(e),f=read(getComputedStyle(e).color),[x,y]=[light(over(f,b)),light(b)].sort((p,q)=>q-p);
+return [(x+.05)/(y+.05),f[1],e.textContent.slice(0,30)]}).filter(([ratio,alpha])=>alpha&&ratio<4.5).map(([ratio,,text])=>
+[ratio,text])})()"""
+"""The texts whose contrast with what is below them is less than WCAG's 4.5 (level AA), and the contrast."""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_text_stands_out_from_its_ground(page: Page, dark: bool) -> None:
+    page.dark(dark)
+    assert page.evaluate(CONTRAST) == []
+    page.click(source_row(page, "mma(acc, a_tile"))
+    assert page.evaluate(CONTRAST) == []
+    page.evaluate("document.querySelector('#sass .r b').style.color=getComputedStyle(document.querySelector('#sass .r')).backgroundColor")
+    page.evaluate("document.querySelector('.facts').style.color='#888'")
+    assert page.evaluate(CONTRAST) != []
+
+
 def test_tables_are_folded_open_and_lead_back(page: Page) -> None:
     assert page.evaluate("document.querySelectorAll('.tables details[open]').length") == 0
     link = page.evaluate("[...document.querySelectorAll('.contents a')].find(a=>a.textContent==='Shared memory').getAttribute('href')")
