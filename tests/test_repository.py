@@ -40,7 +40,7 @@ LAYERS = (
      "dsl.debug", "dsl.marks", "dsl.raw", "fragments", "reductions", "copies", "pipeline"),
     ("dsl.parameters", "dsl.scopes", "dsl.arguments", "dsl.lines", "dsl.traced", "dsl.kernel", "runtime.joining"),
     ("runtime.cache", "runtime.toolchain", "runtime.driver", "inspect", "explain", "check", "sim"),
-    ("runtime.arrays", "runtime.images", "runtime.launcher", "runtime.launch", "runtime.compiled", "proof"),
+    ("runtime.arrays", "runtime.overlap", "runtime.images", "runtime.launcher", "runtime.launch", "runtime.compiled", "proof"),
     ("measure",),
     ("tuning",),
     ("replay",),

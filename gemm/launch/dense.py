@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, replace
-from typing import Any, get_args
+from typing import Any
 
 from ptxkit.cards import Card
 from ptxkit.dsl.descriptor import TensorMapFields
@@ -21,23 +21,20 @@ from ptxkit.runtime.launcher import EncodedTensorMap, Launcher, encode_tiled
 from ptxkit.runtime.overlap import Spans, refuse_overlap
 from ptxkit.types import TYPES, u8
 
-from ..config import budget
 from ..config.dense import DenseConfig
-from ..config.invariant import varies
-from ..config.parts import BlockScaled, Direct, ScaleLoad
 from ..heuristic import probes
 from ..heuristic.dense import heuristic
 from ..heuristic.tuned import tuned
 from ..kernels.align_lines import align_lines
 from ..problem.dense import PLAIN, Arrays, Options, Problem, type_name
 from ..problem.folded import folded
-from ..problem.lines import Lines, allows
+from ..problem.lines import Lines
 from ..problem.matmul import products, result_shape
 from ..scheduler.hilbert import hilbert
 from . import tuning
 from .aligning import CTAS, Copy
 from .grid import COUNTER_BYTES, Grid, kernel_of, places, scalars
-from .parts import check_operands
+from .parts import check_config
 from .slabs import slabs
 from .trial import Launches
 from .workspace import Workspaces
@@ -480,38 +477,6 @@ def as_one(arrays: Arrays, config: DenseConfig | None) -> Arrays:
     return arrays if config is not None and config.operands.batched else folded(arrays)
 
 
-def check_config(config: DenseConfig, problem: Problem) -> None:
-    """Raise LaunchError unless the caller's configuration fits the problem. It may promote without need, and load scales more slowly."""
-    check_operands(config.operands, problem.operands)
-    if config.fusion != problem.fusion:
-        raise LaunchError(f"this config is not for this problem: its fusion is {config.fusion}, the arguments need {problem.fusion}")
-    if isinstance(config.sums, BlockScaled) != problem.block_scales:
-        raise LaunchError("this config is not for this problem: " + ("it has block scales, the arguments have none"
-                          if isinstance(config.sums, BlockScaled) else "its sums are not BlockScaled, the arguments have block scales"))
-    if problem.promote and not budget.promoted(config.sums):
-        raise LaunchError("this config is not for this problem: its sums stay in the tensor cores, the arguments need Promoted ones")
-    for name, given, best_ in (("a", config.loads.a, problem.of_a.copies), ("b", config.loads.b, problem.of_b.copies)):
-        if name not in config.loads.align and not allows(best_, given):
-            raise LaunchError(f"this config loads {name} by {given}, which its address or strides do not allow: take {best_}")
-    widest = problem.store or (Direct(1) if problem.ragged else Direct())
-    too_wide = isinstance(config.store, Direct) and config.store.elements > widest.elements
-    if too_wide or (problem.store is not None and (config.staged or config.swap_ab)):
-        raise LaunchError(f"this config stores by {config.store}, which the address, the strides or the N of out or of what is added do "
-                          f"not allow: take {widest} or Rows()")
-    if problem.invariant and (why := varies(config)):
-        raise LaunchError(f"this config is not batch-invariant: {why}; take Static or Dynamic and BK=0, or leave batch_invariant out")
-    best = problem.sums()
-    if isinstance(config.sums, BlockScaled) and isinstance(best, BlockScaled) and LOADS.index(config.sums.load) > LOADS.index(best.load):
-        raise LaunchError(f"this config is not for this problem: its scales are loaded by {config.sums.load}, which these arrays do not "
-                          f"allow: take load={best.load!r}")
-    if config.loads.a_rows and problem.m > config.loads.a_rows:
-        raise LaunchError(f"this config loads a_rows={config.loads.a_rows} rows of a, and a has {problem.m} rows: take a_rows=0")
-    depth = -(-problem.k // config.tile.BK)
-    if max(1, depth) < config.splits:
-        raise LaunchError(f"this config splits K {config.splits} ways, and K = {problem.k} has {depth} stages of {config.tile.BK}")
-
-
-LOADS = get_args(ScaleLoad)
 tuning.on_begin(_launches.clear)
 
 

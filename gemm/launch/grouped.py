@@ -31,10 +31,10 @@ from ..problem.dense import type_name
 from ..problem.group_parts import parts
 from ..problem.grouped import NAMES, GroupArrays, GroupOptions, GroupProblem, extents, gathered_rows, misfit
 from ..scheduler.grouped import Order
-from .dense import LOADS, Maps, card_of, check_out_dtype, compiled
+from .dense import Maps, card_of, check_out_dtype, compiled
 from .grid import places, scalars
 from .group_kernels import kernel_of, records_of_templates
-from .parts import GroupLaunches, check_operands
+from .parts import LOADS, GroupLaunches, check_operands
 from .workspace import Workspaces
 
 ADDRESSES = {"x": ("x_pointer",), "gather": ("x_numbers",), "scatter": ("scatter_numbers",), "lengths": ("groups_lengths",),

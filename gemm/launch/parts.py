@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, get_args
 
 from ptxkit.errors import LaunchError
+
+from ..config import budget
+from ..config.dense import DenseConfig
+from ..config.invariant import varies
+from ..config.parts import BlockScaled, Direct, ScaleLoad
+from ..problem.dense import Problem
+from ..problem.lines import allows
 
 
 class Launchable(Protocol):
@@ -46,4 +53,38 @@ def _word(value: Any) -> str:
     return getattr(value, "__name__", str(value))
 
 
-__all__ = ["GroupLaunches", "check_operands"]
+LOADS = get_args(ScaleLoad)
+
+
+def check_config(config: DenseConfig, problem: Problem) -> None:
+    """Raise LaunchError unless the caller's configuration fits the problem. It may promote without need, and load scales more slowly."""
+    check_operands(config.operands, problem.operands)
+    if config.fusion != problem.fusion:
+        raise LaunchError(f"this config is not for this problem: its fusion is {config.fusion}, the arguments need {problem.fusion}")
+    if isinstance(config.sums, BlockScaled) != problem.block_scales:
+        raise LaunchError("this config is not for this problem: " + ("it has block scales, the arguments have none"
+                          if isinstance(config.sums, BlockScaled) else "its sums are not BlockScaled, the arguments have block scales"))
+    if problem.promote and not budget.promoted(config.sums):
+        raise LaunchError("this config is not for this problem: its sums stay in the tensor cores, the arguments need Promoted ones")
+    for name, given, best_ in (("a", config.loads.a, problem.of_a.copies), ("b", config.loads.b, problem.of_b.copies)):
+        if name not in config.loads.align and not allows(best_, given):
+            raise LaunchError(f"this config loads {name} by {given}, which its address or strides do not allow: take {best_}")
+    widest = problem.store or (Direct(1) if problem.ragged else Direct())
+    too_wide = isinstance(config.store, Direct) and config.store.elements > widest.elements
+    if too_wide or (problem.store is not None and (config.staged or config.swap_ab)):
+        raise LaunchError(f"this config stores by {config.store}, which the address, the strides or the N of out or of what is added do "
+                          f"not allow: take {widest} or Rows()")
+    if problem.invariant and (why := varies(config)):
+        raise LaunchError(f"this config is not batch-invariant: {why}; take Static or Dynamic and BK=0, or leave batch_invariant out")
+    best = problem.sums()
+    if isinstance(config.sums, BlockScaled) and isinstance(best, BlockScaled) and LOADS.index(config.sums.load) > LOADS.index(best.load):
+        raise LaunchError(f"this config is not for this problem: its scales are loaded by {config.sums.load}, which these arrays do not "
+                          f"allow: take load={best.load!r}")
+    if config.loads.a_rows and problem.m > config.loads.a_rows:
+        raise LaunchError(f"this config loads a_rows={config.loads.a_rows} rows of a, and a has {problem.m} rows: take a_rows=0")
+    depth = -(-problem.k // config.tile.BK)
+    if max(1, depth) < config.splits:
+        raise LaunchError(f"this config splits K {config.splits} ways, and K = {problem.k} has {depth} stages of {config.tile.BK}")
+
+
+__all__ = ["LOADS", "GroupLaunches", "check_config", "check_operands"]
