@@ -32,7 +32,7 @@ LAYERS = (
     ("dsl.source", "dsl.bytecode", "errors", "types", "files", "newest", "once", "settings", "sass", "runtime.diagnostics"),
     ("dsl.ambient", "dsl.author", "dsl.names", "dsl.allocation", "dsl.label", "dsl.values", "dsl.signs", "dsl.refused", "dsl.fates",
      "layout", "cards"),
-    ("cli.errors", "cli.files", "cli.numbers", "cli.configuration", "cli.source", "cli.output", "cli.paths", "cli.guard"),
+    ("cli.errors", "cli.messages", "cli.files", "cli.numbers", "cli.configuration", "cli.source", "cli.output", "cli.paths", "cli.guard"),
     ("dsl.dropped", "dsl.reg", "dsl.regions", "dsl.blocks", "dsl.uncalled", "dsl.descriptor"),
     ("dsl.held", "dsl.bounds", "dsl.plain", "dsl.rebound", "dsl.branched", "dsl.trace", "dsl.coordinates", "smem", "dsl.tensormap",
      "dsl.special", "dsl.module"),
