@@ -6,6 +6,7 @@ import ast
 import contextlib
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +21,14 @@ _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\v\f\r")
 
 def is_file(source: str) -> bool:
     """Whether the command line names a file to read, a pipe or a device included; "-" is stdin."""
-    return source == "-" or (os.path.exists(source) and not os.path.isdir(source))
+    if source == "-":
+        return True
+    try:
+        return not stat.S_ISDIR(os.stat(source).st_mode)
+    except PermissionError:
+        return True  # to read it says why it cannot be read
+    except (OSError, ValueError):
+        return False
 
 
 def no_file(source: str) -> FileError:

@@ -252,6 +252,29 @@ def test_an_output_that_another_user_may_not_write(here: Path) -> None:
     assert not (here / "new").exists()
 
 
+def test_a_file_that_another_user_may_not_read_is_there(here: Path) -> None:
+    """So is one in a folder that he may not enter."""
+    here.chmod(0o755)
+    for parent in here.parents[:3]:
+        parent.chmod(parent.stat().st_mode | 0o055)
+    (here / "locked").mkdir()
+    for name in ("secret.ptx", "locked/k.ptx"):
+        (here / name).write_text(planted.CLEAN)
+        (here / name).chmod(0)
+    (here / "locked").chmod(0)
+    commands = ("name = {}\nfor command in (['check', name], ['lift', name], ['diff', name, name], ['simulate', name]):\n"
+                "    status = main(command)\n    print(status, file=sys.stderr)")
+    imports = ("from ptxkit.cli.main import main\nos.chdir(sys.argv[1]); err, sys.stderr = sys.stderr, open(os.devnull, 'w')\n"
+               + commands.format("'k.ptx'") + "\nsys.stderr = err")
+    program = commands.format("sys.argv[2]")
+    try:
+        for name in ("secret.ptx", "locked/k.ptx"):
+            done = as_other(imports, program, here, name, PTXKIT_CACHE_DIR="off")
+            assert done.stderr == f"ptxkit: cannot read {name}: Permission denied\n1\n" * 4
+    finally:
+        (here / "locked").chmod(0o755)
+
+
 # --------------------------------------------------------------------------------------------------- what is asked for
 
 
