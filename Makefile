@@ -6,7 +6,8 @@ PYTHON ?= $(shell for p in python3.12 python3.13 python3.11 python3.14 python3 p
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && command -v $$p && break; done)
 JOBS ?= 2
 FOREIGN ?= .venv-foreign
-PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+# Without the page of stars that setuptools prints at each editable installation.
+PIP_INSTALL = PYTHONWARNINGS=ignore $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 ifdef PY
 python_ready :=
