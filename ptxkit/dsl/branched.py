@@ -26,7 +26,7 @@ class Branched:
         self.frames: list[tuple[FrameType, int, dict[str, Value], dict[str, Any]]] = []
         for each in users(frame):
             own = each.f_locals
-            self.frames.append((each, each.f_lasti, held(each, own), _others(each.f_code, own)))
+            self.frames.append((each, each.f_lasti, held(each, own, whole=False), _others(each.f_code, own)))
 
     def check(self, builder: Builder, region: Region) -> None:
         """Raise if a name or slot now holds what the body did not make, and is read later."""
@@ -40,7 +40,7 @@ class Branched:
                     continue
                 if (local(code, name) and loaded(code, name, end) is not None) if name.isidentifier() else read_later(code, name, end):
                     _refuse(region.kind, name, new, position(frame, stored(frame, begin, name)))
-            now = held(frame, own)
+            now = held(frame, own, whole=False)
             for path, older in before.items():
                 new = now.get(path, older)
                 if new is older or not differ(older, new) or not _older(region, new, before):

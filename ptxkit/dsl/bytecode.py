@@ -107,6 +107,13 @@ def slot_reads(code: CodeType) -> tuple[tuple[int, str, str], ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=256)
+def slots_read(code: CodeType) -> tuple[tuple[str, str], ...]:
+    """(name, attribute) of `slot_reads`, each once, of the code's own variables."""
+    own = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
+    return tuple(dict.fromkeys((name, word) for _, name, word in slot_reads(code) if name in own))
+
+
 def slot_stores(code: CodeType, attribute: str) -> list[int]:
     """The offsets of assignments to an attribute, or to items where it is empty."""
     return [each.offset for each in steps_of(code)
@@ -195,4 +202,4 @@ def _decoded(text: bytes, i: int) -> tuple[int, int, int]:
     return opcode, argument, i
 
 
-__all__ = ["last_store", "left_early", "loaded", "local", "slot_reads", "slot_stores", "steps_of", "targets"]
+__all__ = ["last_store", "left_early", "loaded", "local", "slot_reads", "slot_stores", "slots_read", "steps_of", "targets"]

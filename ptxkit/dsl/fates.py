@@ -18,6 +18,7 @@ from .source import outside
 
 _DROP = dis.opmap["POP_TOP"]
 _OPERATORS = {code for word, code in dis.opmap.items() if word in ("BINARY_OP", "COMPARE_OP") or word.startswith("UNARY_")}
+_STORES = {code for word, code in dis.opmap.items() if word.startswith("STORE_")}
 _DROPPED, _RETURNED, _KEPT = range(3)
 _ONE = ("LOAD_ATTR", "LOAD_METHOD", "UNARY_NEGATIVE", "UNARY_INVERT", "UNARY_NOT")
 _TWO = ("BINARY_OP", "COMPARE_OP", "BINARY_SUBSCR", "CONTAINS_OP", "IS_OP")
@@ -45,6 +46,11 @@ def loses(frame: FrameType) -> bool:
 
     The value of a function with a name is one for its other callers.
     """
+    text, i = frame.f_code.co_code, frame.f_lasti + 2
+    while not text[i]:
+        i += 2                                       # caches
+    if text[i] in _STORES:
+        return False                                 # the usual way, without a look at the rest
     at: FrameType | None = frame
     while at is not None and outside(at.f_code.co_filename):
         fate = _fate(at.f_code, at.f_lasti)

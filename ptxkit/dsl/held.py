@@ -59,16 +59,17 @@ def stays(frame: FrameType, begin: int, kind: str) -> None:
             "`loop.continue_if(p)`; Python's own words stand after the `with`")
 
 
-def held(frame: FrameType, given: Mapping[str, Any] | None = None) -> dict[str, Value]:
-    """The values of the trace that the names of a frame reach, by path: `total`, `sums[1]`, `state.total`. `given` are its local names."""
+def held(frame: FrameType, own: Mapping[str, Any], *, whole: bool = True) -> dict[str, Value]:
+    """The values of the trace that the names of a frame reach, by path: `total`, `sums[1]`, `state.total`. `own` are its local names.
+    Where not `whole`, a Vec is one value."""
     found: dict[str, Value] = {}
-    own, all_ = frame.f_locals if given is None else given, frame.f_globals
+    all_ = frame.f_globals
     free = {name: all_[name] for name in frame.f_code.co_names if name in all_ and name not in own} if own is not all_ else {}
     for name, value in (*own.items(), *free.items()):
         kind = _kinds.get(type(value))
         if kind is None:
             kind = _kind(type(value))
-        if kind <= _VALUE:
+        if kind <= _VALUE or (not whole and type(value) is Vec):
             found[name] = value
         elif kind == _CLASS:
             if value.__module__ == all_.get("__name__"):
@@ -127,7 +128,8 @@ def _slots(type_: type) -> tuple[str, ...]:
 
 def attribute(value: Any, name: str) -> Any:
     """An attribute that a value of a user's class holds: no property, which may emit instructions."""
-    if _kinds.get(type(value), _NOTHING) == _OBJECT or _kind(type(value)) == _OBJECT:
+    kind = _kinds.get(type(value))
+    if (_kind(type(value)) if kind is None else kind) == _OBJECT:
         own = getattr(value, "__dict__", {})
         if name in own:
             return own[name]
@@ -168,6 +170,8 @@ def differ(old: Value, new: Any) -> bool:
 def _place(value: Any) -> Any:
     if isinstance(value, Reg):
         return value.name
+    if isinstance(value, Vec):
+        return [_place(each) for each in value]
     if isinstance(value, Negated):
         return value.reg.name, "negated"
     if isinstance(value, Ptr):

@@ -9,7 +9,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ..errors import TraceError
-from .bytecode import last_store, loaded, local, slot_reads, slot_stores
+from .bytecode import last_store, loaded, local, slot_reads, slot_stores, slots_read
 from .held import attribute, line_at, position, stored
 
 PLAIN = frozenset((int, bool, float, type(None), str))
@@ -25,7 +25,7 @@ def is_plain(value: Any) -> bool:
 def plain(code: CodeType, own: Mapping[str, Any]) -> dict[str, Any]:
     """Python's own values in local names, and in the slots and attributes that the code reads, by path."""
     found = {name: value for name, value in own.items() if is_plain(value)}
-    for _, name, word in slot_reads(code):
+    for name, word in slots_read(code):
         value = own.get(name)
         if word:
             held = attribute(value, word) if value is not None else None
