@@ -31,7 +31,7 @@ LAYERS = (
     ("html",),
     ("dsl.source", "dsl.bytecode", "errors", "types", "files", "newest", "once", "settings", "sass", "runtime.diagnostics"),
     ("dsl.ambient", "dsl.author", "dsl.names", "dsl.allocation", "dsl.label", "dsl.values", "dsl.signs", "dsl.refused", "dsl.fates",
-     "layout", "cards"),
+     "dsl.computed", "layout", "cards"),
     ("cli.errors", "cli.extras", "cli.messages", "cli.files", "cli.numbers", "cli.configuration", "cli.source",
      "cli.output", "cli.paths", "cli.guard"),
     ("dsl.dropped", "dsl.reg", "dsl.regions", "dsl.blocks", "dsl.uncalled", "dsl.descriptor"),

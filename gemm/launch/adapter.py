@@ -15,8 +15,9 @@ from ..config.parts import StreamK
 from ..problem.dense import Arrays, Options, Problem
 from ..problem.matmul import products
 from . import tuning
-from .dense import Launch, Plan, Zeros, as_one, card_of, check_config, check_overlap, configuration, launches
+from .dense import Launch, Plan, as_one, card_of, check_config, check_overlap, configuration, launches
 from .grid import COUNTER_BYTES, Grid
+from .zeros import Zeros
 
 WORKSPACE_ALIGNMENT = 16    # bytes: partial sums are read and written as vectors of four
 

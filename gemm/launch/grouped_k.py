@@ -18,10 +18,11 @@ from ..heuristic.grouped_k import heuristic
 from ..kernels.grouped_k import group_gemm_k as kernel
 from ..problem.dense import type_name
 from ..problem.grouped_k import ArraysAlongK, ProblemAlongK, extents, parts
-from .dense import Maps, Zeros, card_of, check_out_dtype, compiled
+from .dense import Maps, card_of, check_out_dtype, compiled
 from .grid import places, scalars
 from .parts import GroupLaunches, check_operands
 from .workspace import Workspaces
+from .zeros import Zeros
 
 _workspaces = Workspaces()
 _plans: Newest[tuple[Any, ...], Plan] = Newest()

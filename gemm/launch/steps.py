@@ -18,11 +18,12 @@ from ..problem.grouped import GroupArrays, GroupOptions
 from ..problem.grouped_k import ArraysAlongK
 from ..problem.matmul import products
 from . import grouped, grouped_k
-from .dense import Launch, Plan, Zeros, as_one, card_of, launches
+from .dense import Launch, Plan, as_one, card_of, launches
 from .grid import COUNTER_BYTES, scalars
 from .parts import GroupLaunches
 from .slabs import slabs
 from .tuning import first_use
+from .zeros import Zeros
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from ..smem import SharedPlan
 from . import raw
 from .ambient import tracing, tracing_now
 from .author import by_name, hints_of, plain_function
+from .computed import Dim, computed, dims
 from .dropped import said
 from .module import ModuleBuilder
 from .names import identifier, symbol
@@ -59,7 +60,6 @@ TAKEN = {"card": "simulate", "check": "simulate", "events": "simulate", "force":
 """Names that a configuration cannot have, each with a method that has such an option. `schedule` is none: a wrong one is refused."""
 EVENTS = 4096
 """Events of marks that a warp has room for in each of its roles, unless the launch says otherwise."""
-Dim = int | tuple[int, ...] | Callable[[Mapping[str, Any]], "int | tuple[int, ...]"]
 Directives = str | Callable[[Mapping[str, Any]], str]
 
 
@@ -364,8 +364,8 @@ class Kernel(Traceable, Generic[P]):
 
     def _part(self, config: dict[str, Any], marks: tuple[str, ...] | bool = False) -> _Part:
         here = self._here()
-        block = None if self._block is None else _dims(self._block, config, "block", here)
-        cluster = _dims(self._cluster, config, "cluster", here)
+        block = None if self._block is None else dims(self._block, config, "block", here)
+        cluster = dims(self._cluster, config, "cluster", here)
         of_block, of_cluster = (None if callable(each) else here for each in (self._block, self._cluster))
         threads = None if block is None else block[0] * block[1] * block[2]
         if threads is not None and not 1 <= threads <= 1024:
@@ -420,7 +420,7 @@ class Kernel(Traceable, Generic[P]):
         if cluster != (1, 1, 1):
             found += [tree.Directive("explicitcluster"), tree.Directive("reqnctapercluster", cluster)]
         more = self._directives
-        return (*found, *(raw.directives(_computed(more, config, "directives")) if callable(more) else more))
+        return (*found, *(raw.directives(computed(more, config, "directives")) if callable(more) else more))
 
     def _check_registers(self, module: ModuleBuilder, threads: int | None) -> None:
         if not module.setmaxnreg:
@@ -453,27 +453,6 @@ def _marks(marks: Selection) -> tuple[str, ...] | bool:
     from .marks import selected
 
     return selected(marks)
-
-
-def _computed(given: Callable[[Mapping[str, Any]], Any], config: Mapping[str, Any], what: str) -> Any:
-    """What an author's function of the configuration returns."""
-    try:
-        inspect.signature(given).bind(config)
-    except TypeError as error:
-        raise TraceError(f"{what} is called with the configuration alone, as `lambda config: config['N']`, and this one is not: "
-                         f"{error}") from None
-    except ValueError:  # a function of C says nothing of its parameters
-        pass
-    return given(config)
-
-
-def _dims(given: Dim, config: Mapping[str, Any], what: str, here: Position) -> tuple[int, int, int]:
-    value = _computed(given, config, what) if callable(given) else given
-    dims = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, (tuple, list)) else ()
-    if not 1 <= len(dims) <= 3 or any(type(d) is not int or d < 1 for d in dims):
-        raise TraceError(f"{what} is one to three positive extents, not {value!r}", None if callable(given) else here)
-    x, y, z, *_ = (*dims, 1, 1)
-    return x, y, z
 
 
 def _check_options(target: object, min_ctas: object, max_registers: object, name: object, module: object) -> None:
