@@ -217,10 +217,10 @@ STATEMENTS = st.recursive(
 
 
 def _paths(program: Any, states: set[frozenset[int]], wrong: list[int], homes: dict[int, tuple[int, ...]],
-           here: tuple[int, ...] = ()) -> set[frozenset[int]]:
+           here: tuple[int, ...] = (), first: int = 0) -> set[frozenset[int]]:
     """The sets of names that have values after the program, over all paths. `wrong` collects reads without a value, but not in the block
     that makes the name."""
-    for at, (kind, *rest) in enumerate(program):
+    for at, (kind, *rest) in enumerate(program, first):
         if kind == "write":
             homes.setdefault(rest[0], here)
             states = {state | {rest[0]} for state in states}
@@ -233,7 +233,7 @@ def _paths(program: Any, states: set[frozenset[int]], wrong: list[int], homes: d
             states = states | _paths(rest[0], states, wrong, homes, (*here, at))
         elif kind == "loop":
             left = _paths(rest[0], states, wrong, homes, (*here, at))
-            _paths(rest[1], left, wrong, homes, (*here, at))
+            _paths(rest[1], left, wrong, homes, (*here, at), len(rest[0]))
             states = left
     return states
 
