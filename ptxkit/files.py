@@ -104,6 +104,11 @@ def read_json(path: str | os.PathLike[str], most: int | None = None) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def encoded(ptx: str) -> bytes:
+    """The bytes of a PTX text as they were read: what is no UTF-8, in a comment say, stands in the text as Python escapes it."""
+    return ptx.encode("utf-8", "surrogateescape")
+
+
 def read_kept(path: Path) -> Any:
     """What a JSON file says that programs keep for themselves: as `read_json`, but a pipe or a device is not waited for. Links are
     followed."""
@@ -261,5 +266,5 @@ def _started(process: int) -> int:
     return int(said.rpartition(b")")[2].split()[19])
 
 
-__all__ = ["ASIDE", "OLD_S", "WRONG_DATA", "folder_of", "is_private", "make_folder", "make_private", "read_json", "read_kept",
+__all__ = ["ASIDE", "OLD_S", "WRONG_DATA", "encoded", "folder_of", "is_private", "make_folder", "make_private", "read_json", "read_kept",
            "read_regular", "read_text", "strange", "temporary_folder", "write_whole"]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import PtxkitError
-from ..files import ASIDE, OLD_S, is_private, make_private, read_regular, strange
+from ..files import ASIDE, OLD_S, encoded, is_private, make_private, read_regular, strange
 from ..sass.cubin import require_whole
 from ..settings import DEFAULT_MB, settings
 
@@ -38,7 +38,7 @@ def strip_lines(ptx: str) -> tuple[str, tuple[int, ...]]:
 
 def key(stripped: str, *recipe: str) -> str:
     """The key of an assembled text. `recipe` is the assembler's tool, version and flags; the text comes from `strip_lines`."""
-    return hashlib.sha256("\0".join((*recipe, stripped)).encode()).hexdigest()
+    return hashlib.sha256(encoded("\0".join((*recipe, stripped)))).hexdigest()
 
 
 PLACINGS = 5

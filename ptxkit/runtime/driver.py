@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import AssembleError, Finding, LaunchError, NoDriverError, Position, PtxkitError
+from ..files import encoded
 from ..sass import hints
 from ..sass.cubin import require_whole
 from .diagnostics import findings, resources
@@ -418,7 +419,7 @@ def load(code: str | bytes, *, lines: Mapping[int, Position] | None = None, ordi
     target = _TARGET.search(text)
     if target is not None:
         require_target(target.group(1), ordinal)
-    data = text.encode() + b"\0" if isinstance(code, str) else code
+    data = encoded(text) + b"\0" if isinstance(code, str) else code
     api = _api()
     option = api.CUjit_option
     error_log, info_log = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)
@@ -450,7 +451,7 @@ def link(texts: Sequence[str], target: str, ordinal: int | None = None) -> bytes
         state = call("cuLinkCreate", len(options), options, [log, _LOG_BYTES])
         try:
             for index, text in enumerate(texts):
-                data = hints.take(text)[0].encode() + b"\0"
+                data = encoded(hints.take(text)[0]) + b"\0"
                 name = f"module{index}".encode()
                 status = api.cuLinkAddData(state, api.CUjitInputType.CU_JIT_INPUT_PTX, data, len(data), name, 0, [], [])[0]
                 if int(status) != 0:

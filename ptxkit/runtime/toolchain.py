@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import AssembleError, Finding, NoToolError, Position, PtxkitError, SettingsError
-from ..files import read_regular, temporary_folder, write_whole
+from ..files import encoded, read_regular, temporary_folder, write_whole
 from ..once import Once
 from ..sass import hints
 from ..sass.cubin import require_whole
@@ -228,7 +228,7 @@ def defined_entries(ptx: str) -> tuple[str, ...]:
 
 def _assemble(tool: Tool, ptx: str, flags: tuple[str, ...], entries: Collection[str],
               lines: Mapping[int, Position] | None) -> tuple[bytes, str]:
-    with _file("kernel.ptx", ptx.encode()) as source:
+    with _file("kernel.ptx", encoded(ptx)) as source:
         made = source.with_name("kernel.cubin")
         code, log, left_out = _run([str(tool.path), *flags, str(source), "-o", str(made)])
         log = log.replace(str(source), "kernel.ptx")
@@ -398,7 +398,7 @@ def _keep(name: str, ptx: str, assembly: Assembly) -> None:
     stem = f"{entry[:80]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     folder = settings().keep_dir
     made: dict[str, Callable[[], bytes]] = {
-        "ptx": lambda: ptx.encode("utf-8", "surrogateescape"), "cubin": lambda: assembly.cubin,
+        "ptx": lambda: encoded(ptx), "cubin": lambda: assembly.cubin,
         "sass": lambda: disassemble(assembly.cubin, lines=True).encode(), "log": lambda: assembly.log.encode()}
     try:
         folder.mkdir(parents=True, exist_ok=True)

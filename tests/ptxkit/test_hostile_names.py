@@ -115,6 +115,25 @@ def test_a_kernel_in_a_file_whose_name_is_no_utf8(capsys: pytest.CaptureFixture[
     assert named("/a/é.py") == "/a/é.py"
 
 
+@pytest.mark.ptxas
+def test_ptx_with_comments_of_any_encoding(capsys: pytest.CaptureFixture[str]) -> None:
+    """The bytes reach ptxas as they are. ptxas 13.0 refuses all that is not ASCII, at its line, and so does check."""
+    for number, comment in enumerate((b"caf\xe9", "café".encode(), b"\xff\xfe\x80", "\U0001f600".encode(), b"\xed\xa0\x80")):
+        name = f"{number}.ptx"
+        Path(name).write_bytes(planted.CLEAN.encode() + b"// " + comment + b"\n/* " + comment + b" */\n")
+        for command in (["assemble", name], ["assemble", name, "--json"], ["inspect", name], ["check", name], ["diff", name, "k.ptx"],
+                        ["lift", name], ["simulate", name, "--grid", "1", "--arg", "p=zeros:u64:64"], ["assemble", name, "-o", "new.cubin"],
+                        ["inspect", name, "--view", "html", "-o", "new.html"], ["check", name, "--sarif", "new.sarif"]):
+            status, said = main(command), capsys.readouterr()
+            assert status in (0, 1), command
+            assert "fault of ptxkit" not in said.err, (command, said.err)
+            if command[0] == "assemble":
+                assert status == 0 or "non-ASCII character encountered on line" in said.err
+                refused = status
+            if command[0] == "check":
+                assert status == refused
+
+
 def test_a_message_is_plain() -> None:
     with about(["emit", f"x={TERMINAL}", LONG]):
         assert plain(f"{TERMINAL} is {TERMINAL!r}\nand {LONG}") == f"{shown(TERMINAL)} is '{shown(TERMINAL)}'\nand {shown(LONG)}"
