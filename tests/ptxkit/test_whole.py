@@ -163,6 +163,21 @@ def leaving(folder: Path, what: bytes) -> Path:
 
 
 @scripts
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("left", [
+    "os.mkfifo(made)", "os.mkdir(made)", "os.symlink('/dev/zero', made)", "os.symlink(made, made)", "open(made, 'wb').truncate(1 << 42)",
+    "os.rmdir(made) if os.path.isdir(made) else os.chmod(os.path.dirname(made), 0)", "import shutil; shutil.rmtree(os.path.dirname(made))"])
+def test_an_assembler_that_leaves_no_file(left: str, environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A pipe is not waited for, a device not read, and the folder goes."""
+    environment.setattr(tempfile, "tempdir", str(tmp_path))
+    environment.setenv("PTXKIT_PTXAS", str(fake_tool(tmp_path, f"made = sys.argv[-1]; {left}")))
+    with pytest.raises(AssembleError, match=r"exited with status 0, but what it left \(0 bytes\) is not a whole cubin"):
+        toolchain.assemble(planted.CLEAN)
+    assert not list(tmp_path.glob("ptxkit-*"))
+    assert Cache(tmp_path / "cache").size() == (0, 0)
+
+
+@scripts
 @pytest.mark.parametrize("name", BROKEN)
 def test_an_assembler_that_leaves_what_is_broken(name: str, environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
     environment.setenv("PTXKIT_PTXAS", str(leaving(tmp_path, BROKEN[name])))
