@@ -17,7 +17,7 @@ from ..errors import TraceError
 from ..grammar.errors import Position
 from .bytecode import left_early
 from .reg import Negated, Ptr, Reg, Value, Vec
-from .source import named, outside
+from .source import named, of_python, outside
 
 DEPTH = 3
 """How deep lists, dicts and attributes are looked into."""
@@ -154,12 +154,20 @@ def _kind(type_: type) -> int:
     elif type_ is type:
         found = _CLASS
     elif (module.startswith("ptxkit.") and (frozen or not module.startswith(("ptxkit.gemm.", "ptxkit.attention.")))) \
-            or (module in sys.stdlib_module_names and type_ not in _HOLDERS) or not (type_.__dictoffset__ or _slots(type_)):
+            or (_of_python(module) and type_ not in _HOLDERS) or not (type_.__dictoffset__ or _slots(type_)):
         found = _NOTHING
     else:
         found = _OBJECT
     _kinds[type_] = found
     return found
+
+
+def _of_python(module: str) -> bool:
+    """Whether a module is one of Python's own: a user's file may have the name of one."""
+    if module.partition(".")[0] not in sys.stdlib_module_names:
+        return False
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return file is None or of_python(file)
 
 
 def differ(old: Value, new: Any) -> bool:

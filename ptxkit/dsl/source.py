@@ -31,7 +31,7 @@ def user_position() -> Position | None:
         filename = frame.f_code.co_filename
         if filename == _COMMAND:
             return None  # what started the command is nobody's kernel
-        if outside(filename) and not _of_python(filename):
+        if outside(filename) and not of_python(filename):
             return Position(named(filename), line_of(frame))
         frame = frame.f_back
     return None
@@ -67,7 +67,7 @@ _files: set[str] = set()
 
 
 @cache
-def _of_python(filename: str) -> bool:
+def of_python(filename: str) -> bool:
     """Whether a file is one of Python itself, such as a pool of threads or the loader of modules."""
     installed = "site-packages" in filename or "dist-packages" in filename
     return filename.startswith("<frozen ") or (filename.startswith(_PYTHON) and not installed)

@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import sys
 from collections import deque
 from enum import Enum
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,7 @@ from ptxkit.idioms import wait
 from ptxkit.ptx import add, ld, mul, st
 from ptxkit.types import f32, u32
 from tests.ptxkit.lost.kernels import Kernels
+from tests.ptxkit.refusal import refused
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
 N = Reg[u32]
@@ -457,3 +461,22 @@ def test_a_wrong_kernel_is_an_error_at_its_line(name: str) -> None:
 @pytest.mark.parametrize("name", KERNELS.rights)
 def test_a_right_kernel_that_looks_like_it_is_silent(name: str) -> None:
     KERNELS.is_silent(name)
+
+
+def test_a_users_module_may_have_the_name_of_one_of_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "wave.py"
+    source.write_text("class State:\n    phase = 0\n")
+    spec = importlib.util.spec_from_file_location("wave", source)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "wave", module)
+    spec.loader.exec_module(module)
+
+    def toggled(x: Ptr[u32], n: N) -> None:
+        state = module.State()
+        with for_range(n):
+            st.global_.u32(x, state.phase)
+            state.phase ^= 1  # wrong
+
+    refused(toggled, "`state.phase` is 0 in Python before this loop")
