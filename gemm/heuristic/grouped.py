@@ -76,7 +76,8 @@ GAIN, GAIN_PROMOTED, SECOND_US = 0.015, 0.006, 0.8
 the second launch may take."""
 MANY_WAVES = 24
 """With more waves the last one is a small part of the time, and CTAs of a second kernel, which do not begin together, drift apart: on an
-H100 two kernels took 18 % longer than either alone at 149 x 790 x 7248 x 2176, and 3 % longer than the swapped one at 32 x 1,024."""
+H100 two kernels took 18 % longer than either alone at 149 x 790 x 7248 x 2176. With a gate there are two: 32 x 1,024 and 24 x 1,024 tokens
+and the product after them took 15 and 9 % longer with one, though that one alone took 3 % more."""
 SAME_TOKENS = 0.03
 """Extra gain required when both kernels have tiles of as many tokens: they differ by waves alone, and 128 x 192 by 3 % between cards."""
 TAIL_ROWS, TAIL_DEPTH = 32, 2048
@@ -100,7 +101,7 @@ def heuristic(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
     other = _second(problem, chosen, tiles_of(problem, card), card)
     if other is None:
         return config
-    if not problem.promote and _waves(problem, chosen, card) > MANY_WAVES:
+    if not (problem.promote or problem.options.gated) and _waves(problem, chosen, card) > MANY_WAVES:
         return _configured(min((chosen, other), key=lambda each: _random_time(problem, each, card)).tile, problem)
     if static_pays(chosen.tile, problem):                       # lengths that differ are left to the other kernel
         config = _assigned_statically(config)
