@@ -167,7 +167,7 @@ def arrays(named: dict[str, Any]) -> dict[str, Any]:
         ordered.append((low, high, names))
     for low, high, names in ordered:
         if len(names) > 1:
-            whole = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+            whole = _memory(low, high - low, [seen[name] for name in names])
             for name in names:
                 one = seen[name]
                 begin = one.__array_interface__["data"][0] - low
@@ -177,7 +177,8 @@ def arrays(named: dict[str, Any]) -> dict[str, Any]:
 
 
 def array(tensor: Any, name: str) -> Any:
-    """A NumPy array of a tensor's memory. `Tensor.numpy` would make its storage one that cannot be resized, which sharded layers do."""
+    """A NumPy array of a tensor's memory, which keeps the tensor. `Tensor.numpy` would make its storage one that cannot be resized, which
+    sharded layers do."""
     refuse_layout(tensor, name)
     kind = _numpy_types().get(tensor.dtype)
     if kind is None:
@@ -187,8 +188,15 @@ def array(tensor: Any, name: str) -> Any:
         return np.zeros(tuple(tensor.shape), kind)
     size = tensor.dtype.itemsize
     count = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    memory = np.ctypeslib.as_array((ctypes.c_uint8 * (count * size)).from_address(tensor.data_ptr())).view(f"u{size}")
+    memory = _memory(tensor.data_ptr(), count * size, tensor).view(f"u{size}")
     return np.lib.stride_tricks.as_strided(memory, tuple(tensor.shape), [stride * size for stride in tensor.stride()]).view(kind)
+
+
+def _memory(address: int, size: int, owner: Any) -> Any:
+    """The `size` bytes at an address as an array that keeps their owner."""
+    held: Any = (ctypes.c_uint8 * size).from_address(address)
+    held.owner = owner
+    return np.ctypeslib.as_array(held)
 
 
 def _numpy_types() -> dict[Any, Any]:

@@ -24,7 +24,7 @@ def _gated(a: Shape, b: Shape, *_: Any, **__: Any) -> int:
 
 
 def _groups(a: Shape, b: Shape, *rest: Any, gather: Shape | None = None, **__: Any) -> int:
-    """a [M, K] by b [G, K, N], or groups along K of b [K, N]. `gather` is the eighth argument of grouped_gemm."""
+    """a [M, K] by b [G, K, N], or groups along K of b [K, N]. `gather` is the ninth argument of grouped_gemm."""
     gather = rest[6] if len(rest) > 6 else gather
     return 2 * (a[0] if gather is None else gather[0]) * math.prod(b[-2:])
 
