@@ -140,11 +140,13 @@ class Loop(EmittingMethods):
         """Leave the loop in the threads where `p` holds."""
         builder = self._within()
         builder.branch(self._end, _guard(builder, p))
+        builder.bounds.clear()
 
     def continue_if(self, p: Predicate) -> None:
         """Start the next iteration in the threads where `p` holds."""
         builder = self._within()
         builder.branch(self._top, _guard(builder, p))
+        builder.bounds.clear()
 
     def break_(self) -> None:
         """Leave the loop."""
@@ -158,6 +160,7 @@ class Loop(EmittingMethods):
         """The loop's last statement: threads where `p` holds start the next iteration, the others leave. One branch, at the bottom."""
         builder = self._within()
         builder.branch(self._top, _guard(builder, p))
+        builder.bounds.clear()
         self._repeat = builder.body[-1]
 
     def _within(self) -> Builder:
@@ -267,8 +270,8 @@ class _ForRange(Block):
         builder.emit("setp.ge.u32", (done.operand(), index.operand(), end))
         builder.branch(self._labels[2], tree.Guard(done.name))
         self._index = index
-        if isinstance(stop, int):
-            builder.bounds[index.name] = stop
+        if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int) and (counted := range(start, stop, step)):
+            builder.bounds[index.name] = counted[-1] + 1, len(builder.regions.open)
         self._body = _Body(builder, "for_range", frame, self._carried, index, *more.values())
         return self._loop or index
 
@@ -319,7 +322,7 @@ class Ring(EmittingMethods):
         self.stages = stages
         self.stage: Reg[u32] = _set(builder, 0)
         self.parity: Reg[u32] = _set(builder, 0)
-        builder.bounds[self.stage.name] = stages
+        builder.bounds[self.stage.name] = stages, len(builder.regions.open)
 
     def skip(self, rounds: Reg[u32]) -> None:
         """Advance by `rounds` slots at once, past stages that another warpgroup uses."""

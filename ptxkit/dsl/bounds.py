@@ -10,8 +10,8 @@ from .reg import Reg
 
 def below(index: Any, count: int, what: str, of: str) -> None:
     """Raise where an index is the register of a loop that counts further, and no branch in the loop stands before."""
-    bound = index.builder.bounds.get(index.name, 0) if isinstance(index, Reg) else 0
-    if bound > count and not index.builder.regions.branched():
+    bound, depth = index.builder.bounds.get(index.name, (0, 0)) if isinstance(index, Reg) else (0, 0)
+    if bound > count and not index.builder.regions.branched(depth):
         raise TraceError(f"this register counts to {bound - 1}, and {what} {count} {of}: give both the same number, or reduce the index, "
                          f"as `i % {count}`")
 

@@ -71,9 +71,9 @@ class Regions:
             self.open.remove(region)
             self.events.append((region.end, region, False))
 
-    def branched(self) -> bool:
-        """Whether the innermost block is one of a branch."""
-        return bool(self.open) and self.open[-1].kind in ("if_", "else_")
+    def branched(self, depth: int) -> bool:
+        """Whether a block within the outermost `depth` ones is one of a branch."""
+        return any(region.kind in ("if_", "else_") for region in self.open[depth:])
 
     def homes(self, prefixes: Mapping[str, str]) -> dict[str, Region]:
         """The innermost block in which each register was made, for those that a block made."""

@@ -78,8 +78,8 @@ class Builder:
         """The results of guarded calls without a destination."""
         self.marks: Marks | None = None
         """The state of marks, where the kernel is traced with them."""
-        self.bounds: dict[str, int] = {}
-        """What the registers that loops count stay below, where it is known."""
+        self.bounds: dict[str, tuple[int, int]] = {}
+        """What the registers that loops count stay below, where it is known, and how many blocks are open around the loop."""
         self.said: set[str] = set()
         """The labels that the author placed. Control flow makes the other labels."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ptxkit import Pipeline, Ptr, Reg, Ring, for_range, if_, ring, smem, tid
+from ptxkit import Pipeline, Ptr, Reg, Ring, for_range, if_, loop, ring, smem, tid
 from ptxkit.ptx import mbarrier, st
 from ptxkit.types import bf16, u32
 from tests.ptxkit.lost.kernels import Kernels
@@ -80,6 +80,29 @@ def within_a_branch(n: N) -> None:
     with for_range(8) as i:
         with if_(i < 2):
             st.shared__cta.b16(tile[i].at(0, 0), 1)
+
+
+@right
+def in_a_loop_within_a_branch(n: N) -> None:
+    tile = smem.tile(bf16, (2, 64, 64))
+    with for_range(8) as i:
+        with if_(i < 2), for_range(n):
+            st.shared__cta.b16(tile[i].at(0, 0), 1)
+
+
+@right
+def behind_a_break(n: N) -> None:
+    tile = smem.tile(bf16, (2, 64, 64))
+    with for_range(8) as i, loop() as inner:
+        inner.break_if(i >= 2)
+        st.shared__cta.b16(tile[i].at(0, 0), 1)
+
+
+@right
+def by_steps(n: N) -> None:
+    tile = smem.tile(bf16, (3, 64, 64))
+    with for_range(4, step=2) as i:
+        st.shared__cta.b16(tile[i].at(0, 0), 1)
 
 
 @right
