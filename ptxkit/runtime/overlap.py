@@ -30,8 +30,8 @@ class Spans:
                 continue
             low = out.pointer
             high = low + self.bytes[place]
-            for array, size in zip(arrays, self.bytes, strict=False):
-                if array is not None and array.pointer < high and low < array.pointer + size and array is not out:
+            for at, (array, size) in enumerate(zip(arrays, self.bytes, strict=False)):
+                if at != place and array is not None and array.pointer < high and low < array.pointer + size:
                     return False
         return True
 

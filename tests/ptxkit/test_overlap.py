@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
-from ptxkit.runtime.overlap import refuse_overlap, shares
+from ptxkit.runtime.overlap import Spans, refuse_overlap, shares
 from ptxkit.types import TYPES
 
 pytestmark = pytest.mark.pure
@@ -66,3 +66,17 @@ def test_large_matrices_are_judged_by_their_elements() -> None:
 def test_an_array_without_memory_overlaps_nothing() -> None:
     one = ArrayView(0, (4, 4), contiguous_strides((4, 4)), "bf16", 0, "torch")
     refuse_overlap((("out", one), ("a", one)))
+
+
+@settings(deadline=None, max_examples=400)
+@given(views(), views())
+def test_spans_that_are_apart_share_nothing(one: ArrayView, other: ArrayView) -> None:
+    if Spans((one, other), 1).apart((one, other)):
+        assert not cells(one) & cells(other)
+
+
+def test_one_view_read_and_written_is_not_apart() -> None:
+    """The same object at two places, as callers who keep views pass it."""
+    view = ArrayView(0x1000, (4, 4), (4, 1), "bf16", 0, "torch")
+    assert Spans((view,), 0).apart((view,))
+    assert not Spans((view, view), 1).apart((view, view))
