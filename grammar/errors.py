@@ -15,8 +15,13 @@ LONGEST = 120
 
 def shown(name: str) -> str:
     """A name as a message has it: on one line, of printable characters, and not longer than about LONGEST of them."""
-    text = name if name.isprintable() else "".join(each if each.isprintable() else escaped(each) for each in name)
+    text = printable(name)
     return text if len(text) <= LONGEST else f"{text[:LONGEST // 2]}... ({len(name):,} characters)"
+
+
+def printable(text: str) -> str:
+    """A text on one line, with escapes for what cannot be printed."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else escaped(each) for each in text)
 
 
 def escaped(character: str) -> str:

@@ -29,6 +29,7 @@ from ptxkit import __version__
 from ptxkit.cards import Card, known
 from ptxkit.errors import PtxkitError
 from ptxkit.files import WRONG_DATA, folder_of, make_folder, read_kept
+from ptxkit.grammar.errors import printable
 from ptxkit.measure.files import write_aside
 from ptxkit.settings import settings
 from ptxkit.tuning.locks import locked
@@ -173,7 +174,7 @@ def _tables(card: Card) -> Iterator[Table]:
 @functools.cache
 def _say(sentence: str) -> None:
     """Once."""
-    _LOG.warning("%s", sentence)
+    _LOG.warning("%s", printable(sentence))
 
 
 @functools.lru_cache(64)

@@ -23,6 +23,7 @@ from .. import __version__
 from ..cards import Card
 from ..errors import NoToolError
 from ..files import WRONG_DATA, folder_of, make_folder, read_kept
+from ..grammar.errors import printable
 from ..measure.files import rounded, write_aside
 from ..runtime import toolchain
 from ..runtime.cache import strip_lines
@@ -160,7 +161,7 @@ def _is_anothers(path: Path, card: Card) -> bool:
 @functools.cache
 def _say(sentence: str) -> None:
     """Once."""
-    _LOG.warning("%s", sentence)
+    _LOG.warning("%s", printable(sentence))
 
 
 __all__ = ["assembler", "find", "keep", "name_of", "path_of", "read", "source_hash", "text_hash", "write"]
