@@ -168,12 +168,12 @@ def crowded(products: list[str]) -> int:
 
 def test_packed_weights_are_the_operands_of_mma() -> None:
     module = import_module("examples.products.w4a16")
-    q = np.random.default_rng(0).integers(0, 16, (32, 128), np.uint8)
+    q = np.random.default_rng(0).integers(0, 16, (128, 256), np.uint8)
     words, found = module.pack_weights(q), np.zeros_like(q)
-    for tile, block, lane, word, i in np.ndindex(*words.shape, 8):
+    for band, group, tile, block, lane, word, i in np.ndindex(*words.shape, 8):
         half, pair, element = i & 1, i >> 1 & 1, i >> 2
-        found[16 * tile + 8 * half + lane // 4, 64 * block + 16 * (lane % 4) + 4 * word + 2 * pair + element] = (
-            words[tile, block, lane, word] >> 4 * i & 15)
+        row, column = 64 * band + 16 * tile + 8 * half + lane // 4, 128 * group + 64 * block + 16 * (lane % 4)
+        found[row, column + 4 * word + 2 * pair + element] = words[band, group, tile, block, lane, word] >> 4 * i & 15
     assert np.array_equal(found, q)
 
 
