@@ -136,6 +136,8 @@ def test_the_fastest_right_configuration_wins(monkeypatch, text):
     best, false, unrunnable = found[7], found[3], found[5]
 
     def times(config):
+        if config in found and config not in (best, false):
+            return 10.0 + found.index(config)                   # in the order of tiles that the choice gives it
         order = config.scheduler.order
         tile = dataclasses.replace(config, scheduler=dataclasses.replace(config.scheduler, order=best.scheduler.order))
         known = found.index(tile) if tile in found else 30
