@@ -16,7 +16,7 @@ from .dsl.held import caller
 from .dsl.label import Label
 from .dsl.rebound import Names, check_namesakes
 from .dsl.reg import Index, Negated, Ptr, Reg, Special, Vec
-from .dsl.regions import leaves, unchanging
+from .dsl.regions import leaves
 from .dsl.trace import Builder
 from .dsl.uncalled import EmittingMethods
 from .errors import TraceError
@@ -216,10 +216,6 @@ class _Loop(Block):
         self._body.region.repeats = running._repeat is not None
         self._body.end(builder, running)
         running._ended = True
-        if (stale := unchanging(builder.body[self._body.region.start:], top)) and stale.guard:
-            raise TraceError(
-                f"`{stale.guard.predicate}`, the predicate that ends this loop, is made before it, and nothing in the body writes it: the "
-                "loop ends in its first iteration or never. Compare in the body, as `l.break_if(k >= n)`", stale.position)
         if running._repeat is None:
             if not leaves(builder.body[self._body.region.start:], top):
                 raise TraceError("this loop never ends: nothing in its body leaves it: write `l.break_if(p)`, or `exit()`")

@@ -196,23 +196,6 @@ def leaves(body: list[tree.Statement], top: str) -> bool:
     return False
 
 
-def unchanging(body: list[tree.Statement], top: str) -> tree.Instruction | None:
-    """The first of the branches and exits that end a loop, where all of them have a predicate that its body does not write."""
-    within = {statement.name for statement in body if isinstance(statement, tree.Label)}
-    ends, written = list[tree.Instruction](), set[str]()
-    for each in instructions(body):
-        mnemonic = each.opcode.partition(".")[0]
-        written.update(accesses(each)[1])
-        outward = mnemonic == "bra" and not within.issuperset(names(each.operands[0]))
-        if outward or mnemonic in ("ret", "exit", "trap", "brx", "call"):
-            if each.guard is None:
-                if tree.Name(top) not in each.operands:
-                    return None
-            else:
-                ends.append(each)
-    return ends[0] if ends and not any(each.guard and each.guard.predicate in written for each in ends) else None
-
-
 class _Values:
     """What predicates are, by the instructions that make them: two comparisons of the same values are one condition."""
 
@@ -298,4 +281,4 @@ def names(operand: Any) -> Iterator[str]:
         yield from names(operand.operand)
 
 
-__all__ = ["WRITES", "Region", "Regions", "accesses", "check_reads", "leaves", "names", "unchanging", "writes"]
+__all__ = ["WRITES", "Region", "Regions", "accesses", "check_reads", "leaves", "names", "writes"]

@@ -288,15 +288,6 @@ def wrong_type_carry(x: Ptr[u32], n: N) -> None:
         rounds.t = rounds.t + 1
 
 
-@wrong("is made before it, and nothing in the body writes it")
-def stale_break(x: Ptr[u32], n: N) -> None:
-    k = mov.u32(0)
-    done = k >= n
-    with loop() as rounds:
-        add.u32(k, k, 1)
-        rounds.break_if(done)  # wrong
-
-
 @right
 def temp(x: Ptr[u32], n: N) -> None:
     with for_range(n) as i:
