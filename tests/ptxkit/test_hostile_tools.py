@@ -70,6 +70,9 @@ def test_what_a_hanging_tool_has_started_ends_with_it(environment: pytest.Monkey
 
 HANGING = """
 import sys
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)            # whatever the tests themselves are told to ignore, as under nohup
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from ptxkit.cli.main import main
 main(["assemble", sys.argv[1]])
 """
