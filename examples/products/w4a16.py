@@ -71,7 +71,7 @@ def pack_weights(q: Array) -> Array:
 
 
 def pack_scales(scale: Array) -> Array:
-    """scale [N, K / 128], bits of bf16, as [N / 64, K / 128, 4, 8, 2]: those of rows g and g + 8 in a word."""
+    """scale [N, K / 128], bits of bf16, as [N / 64, K / 128, 4, 8, 2]: a word has the scales of rows g and g + 8."""
     n, groups = scale.shape
     return np.ascontiguousarray(scale.reshape(n // BAND, TILES, 2, 8, groups).transpose(0, 4, 1, 3, 2))
 

@@ -124,7 +124,7 @@ def read(path: Path) -> Trees:
         names = np.array([NAMES.index(name) for name in data["features"]])
         asks = np.array([asks for asks, _, _ in data["trees"]], dtype=np.float64)
         leaves = [step * np.frombuffer(base64.b64decode(counts, validate=True), dtype=np.int8) for _, step, counts in data["trees"]]
-        small = np.array(leaves, dtype=np.float32)              # those of 1,300 trees fit an L2, where they are looked up
+        small = np.array(leaves, dtype=np.float32)              # half the bytes: the leaves of 1,300 trees fit an L2 cache
         return Trees(names[asks[:, 0::2].astype(np.int64)], asks[:, 1::2], small, bool(data["few"]))
     except WRONG_DATA as error:
         raise CostsError(f"{path} has no trees of the cost model: {error!r}") from None
@@ -156,7 +156,7 @@ def asked_of(clocks: Any) -> Any:
 
 
 def corrected(trees: Trees, problem: Problem, asked: Sizes, seen: Columns, parts: Parts) -> Any:
-    """The clocks of all candidates: those of the model's first ones by the trees too, and the others at least as much as these."""
+    """The clocks of all candidates. Trees correct those that the model puts first; the others count at least as many clocks."""
     clocks = parts.total
     if not len(trees):
         return clocks

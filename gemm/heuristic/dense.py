@@ -40,7 +40,7 @@ the faster one in all (least 1.006, in the geometric mean 1.34)."""
 CORRECTED_ROWS = 9
 """Rows from which few rows were measured: `sample` has 16 at least, whose kernels are those of 9 to 16."""
 MOST_HELD = 4 / 3
-"""Columns of B in a stage, over those of a tile: of an operand that is not contiguous along K whole spans are copied."""
+"""How many times the columns of a tile a stage may hold of B. An operand that is not contiguous along K is copied in whole spans."""
 MOST_ROWS = 256
 """Rows of the tallest tile."""
 

@@ -1,4 +1,4 @@
-"""Which tile a grouped product of bf16 or f16 gets whose lines straddle those of the L2: the one that takes the least time by its causes.
+"""The tile of a grouped product in bf16 or f16 whose rows begin anywhere in a line of the L2: the fastest one by a model of causes.
 
 The causes and the constants of a card are those of the dense model (`costs`): copies into shared memory, products, stores, waves, memory
 and launch. Lengths at random are counted group by group, once as if all were alike and once as a router of experts makes them.

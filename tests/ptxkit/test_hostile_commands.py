@@ -19,23 +19,16 @@ from ptxkit.cli.messages import shown
 from ptxkit.gemm.__main__ import _parser as gemm_parser
 
 from . import planted
+from .folders import KNOWN, with_kernels
 from .other_user import ROOT, as_other
-from .test_cli import KERNEL
 
 pytestmark = pytest.mark.pure
 posix = pytest.mark.skipif(os.name != "posix", reason="streams of POSIX")
-KNOWN = "kernels_of_a_test:store"
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a module of kernels and PTX, made the working directory."""
-    (tmp_path / "kernels_of_a_test.py").write_text(KERNEL)
-    (tmp_path / "k.ptx").write_text(planted.CLEAN)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "kernels_of_a_test", raising=False)
-    return tmp_path
+    return with_kernels(tmp_path, monkeypatch)
 
 
 # --------------------------------------------------------------------------------------------------- streams

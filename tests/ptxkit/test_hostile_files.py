@@ -15,11 +15,10 @@ from ptxkit.cli.main import main
 from ptxkit.gemm.__main__ import main as gemm
 
 from . import planted
-from .test_cli import KERNEL
+from .folders import KNOWN, with_kernels
 from .test_hostile_commands import ended_in_process
 
 pytestmark = pytest.mark.pure
-KNOWN = "kernels_of_a_test:store"
 LAUNCH = ["simulate", KNOWN, "--grid", "1", "--arg", "out=zeros:u32:64"]
 WRITTEN = [["emit", KNOWN, "-o"], ["lift", "k.ptx", "-o"], ["assemble", "k.ptx", "-o"], ["inspect", KNOWN, "-o"],
            ["check", "k.ptx", "--sarif"], ["export", KNOWN, "-o"],
@@ -37,14 +36,10 @@ READ = [[*LAUNCH, "--replay"], ["simulate", "--spec"], ["debug", *LAUNCH[1:], "-
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "kernels_of_a_test.py").write_text(KERNEL)
-    (tmp_path / "k.ptx").write_text(planted.CLEAN)
+    with_kernels(tmp_path, monkeypatch)
     (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "other.json").write_text('{"rows": 3}')
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(files, "MOST_BYTES", 1 << 20)
-    monkeypatch.delitem(sys.modules, "kernels_of_a_test", raising=False)
 
 
 @pytest.mark.parametrize("arguments", [*WRITTEN, *LATE, *READ[:3]], ids=" ".join)

@@ -15,11 +15,11 @@ from ptxkit.cli.messages import about, plain, shown
 from ptxkit.dsl.source import named
 
 from . import planted
+from .folders import KNOWN, with_kernels
 from .test_cli import KERNEL
 from .test_hostile_commands import commands, ended_in_process
 
 pytestmark = pytest.mark.pure
-KNOWN = "kernels_of_a_test:store"
 LONG = "n" * 5000
 TERMINAL = "a\x1b[31mred\x07\r\x9b5n\u202eb\nc"
 NAMES = (LONG, TERMINAL, f"{LONG}:k", f"{TERMINAL}:k", f"kernels_of_a_test:{LONG}", f"kernels_of_a_test:{TERMINAL}", f"none/{LONG}/x.py:k",
@@ -33,12 +33,7 @@ SAID = [["emit", KNOWN, "--set"], ["explain"], ["simulate", KNOWN, "--grid"], ["
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "kernels_of_a_test.py").write_text(KERNEL)
-    (tmp_path / "k.ptx").write_text(planted.CLEAN)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "kernels_of_a_test", raising=False)
-    return tmp_path
+    return with_kernels(tmp_path, monkeypatch)
 
 
 def sentence(said: str) -> str:

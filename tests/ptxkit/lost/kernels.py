@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from ptxkit import kernel
+from ptxkit import Reg, kernel
+from ptxkit.types import u32
 from tests.ptxkit.refusal import line_of, refused
 
 Body = Callable[..., None]
+N = Reg[u32]
+"""How often the loop of a kernel runs."""
 RULES = ("result-dropped", "result-guarded")
+
+
+@dataclass
+class Holder:
+    """An object of the user's that holds registers."""
+
+    t: Any
+    inner: Any = None
 
 
 class Kernels:

@@ -8,27 +8,18 @@ import contextlib
 import functools
 import operator
 from collections import UserDict, UserList, defaultdict, namedtuple
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
 
-from ptxkit import Ptr, Reg, Ring, Vec, for_range, if_, loop, ring, smem
+from ptxkit import Ptr, Ring, Vec, for_range, if_, loop, ring, smem
 from ptxkit.ptx import add, ld, mov, setp, st
 from ptxkit.types import f32, u32
-from tests.ptxkit.lost.kernels import Kernels
+from tests.ptxkit.lost.kernels import Holder, Kernels, N
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
-N = Reg[u32]
 KERNELS = Kernels()
 wrong, right = KERNELS.wrong, KERNELS.right
-
-
-@dataclass
-class D:
-    t: Any
-    inner: Any = None
 
 
 @wrong("the loop loses `")
@@ -178,14 +169,14 @@ def ntuple(x: Ptr[u32], n: N) -> None:
 
 @wrong("the loop loses `")
 def dcin(x: Ptr[u32], n: N) -> None:
-    s = D(None, D(mov.u32(0)))
+    s = Holder(None, Holder(mov.u32(0)))
     with for_range(n) as i:
         s.inner.t = s.inner.t + i  # wrong
 
 
 @wrong("the loop loses `")
 def deep(x: Ptr[u32], n: N) -> None:
-    s = D(0, D(0, D(0, D(mov.u32(0)))))
+    s = Holder(0, Holder(0, Holder(0, Holder(mov.u32(0)))))
     with for_range(n) as i:
         s.inner.inner.inner.t = s.inner.inner.inner.t + i  # wrong
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ptxkit import Pipeline, Ptr, Reg, Ring, for_range, if_, loop, ring, smem, tid
+from ptxkit import Pipeline, Ptr, Ring, for_range, if_, loop, ring, smem, tid
 from ptxkit.ptx import mbarrier, st
 from ptxkit.types import bf16, u32
-from tests.ptxkit.lost.kernels import Kernels
+from tests.ptxkit.lost.kernels import Kernels, N
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
-N = Reg[u32]
 KERNELS = Kernels()
 wrong, right = KERNELS.wrong, KERNELS.right
 

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
-from ptxkit import Ptr, Reg, Vec, else_, for_range, if_
+from ptxkit import Ptr, Vec, else_, for_range, if_
 from ptxkit.ptx import ld, mov, selp, st
 from ptxkit.types import u32
-from tests.ptxkit.lost.kernels import Kernels
+from tests.ptxkit.lost.kernels import Holder, Kernels, N
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
-N = Reg[u32]
 KERNELS = Kernels()
 wrong, right = KERNELS.wrong, KERNELS.right
-
-
-@dataclass
-class D:
-    t: Any
-    inner: Any = None
 
 
 @wrong("only binds the name `")
@@ -43,7 +34,7 @@ def if_dict(x: Ptr[u32], n: N) -> None:
 
 @wrong("only binds the name `")
 def if_attr(x: Ptr[u32], n: N) -> None:
-    best, v = D(mov.u32(0)), ld.global_.u32(x)
+    best, v = Holder(mov.u32(0)), ld.global_.u32(x)
     with if_(v > 3):
         best.t = v  # wrong
     st.global_.u32(x, best.t)
@@ -198,7 +189,7 @@ def if_slot_back(x: Ptr[u32], n: N) -> None:
 
 @right
 def if_slot_unread(x: Ptr[u32], n: N) -> None:
-    state = D(mov.u32(0))
+    state = Holder(mov.u32(0))
     with if_(n > 3):
         state.t = n
         st.global_.u32(x, state.t)
@@ -206,7 +197,7 @@ def if_slot_unread(x: Ptr[u32], n: N) -> None:
 
 @right
 def if_slot_set_again(x: Ptr[u32], n: N) -> None:
-    state, a = D(mov.u32(0)), mov.u32(3)
+    state, a = Holder(mov.u32(0)), mov.u32(3)
     with if_(n > 3):
         state.t = a
         st.global_.u32(x, state.t)

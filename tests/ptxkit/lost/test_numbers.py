@@ -13,15 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from ptxkit import Ptr, Reg, else_, for_range, if_, loop, smem
+from ptxkit import Ptr, else_, for_range, if_, loop, smem
 from ptxkit.idioms import wait
 from ptxkit.ptx import add, ld, mul, st
 from ptxkit.types import f32, u32
-from tests.ptxkit.lost.kernels import Kernels
+from tests.ptxkit.lost.kernels import Kernels, N
 from tests.ptxkit.refusal import refused
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
-N = Reg[u32]
 KERNELS = Kernels()
 wrong, right = KERNELS.wrong, KERNELS.right
 

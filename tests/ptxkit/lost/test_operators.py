@@ -12,10 +12,9 @@ import pytest
 from ptxkit import Ptr, Reg, debug, for_range, if_, smem
 from ptxkit.ptx import add, exit, ld, mov, setp, st
 from ptxkit.types import bf16, f32, s32, u32, u64
-from tests.ptxkit.lost.kernels import Kernels
+from tests.ptxkit.lost.kernels import Kernels, N
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
-N = Reg[u32]
 KERNELS = Kernels()
 wrong, right = KERNELS.wrong, KERNELS.right
 

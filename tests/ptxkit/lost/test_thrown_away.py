@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-from ptxkit import NamedBarrier, Pipeline, Ptr, Reg, Ring, for_range, if_, loop
+from ptxkit import NamedBarrier, Pipeline, Ptr, Ring, for_range, if_, loop
 from ptxkit.ptx import add, ld, mov, selp, st
 from ptxkit.types import f32, u32
-from tests.ptxkit.lost.kernels import Kernels
+from tests.ptxkit.lost.kernels import Kernels, N
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
-N = Reg[u32]
 KERNELS = Kernels()
 wrong, right = KERNELS.wrong, KERNELS.right
 
