@@ -1,4 +1,5 @@
-"""`python -m ptxkit.attention bench`, `bench-decode`, `verify` and `ladder`: beside other libraries, against float64, and step by step."""
+"""`python -m ptxkit.attention bench`, `bench-decode`, `verify`, `ladder` and `timeline`: beside other libraries, against float64, step by
+step, and by the clocks of its marks."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     from .ladder import command as ladder
-    from .tools import bench, bench_decode, verify
+    from .tools import bench, bench_decode, timeline, verify
 
     parser = Parser(prog="python -m ptxkit.attention", description="Hopper attention kernels written with ptxkit.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -30,6 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_arguments(commands.add_parser("verify", help="random problems against float64, with guard bands (needs torch)"))
     ladder.add_arguments(commands.add_parser("ladder", help="from a loop to the final kernel, step by step, checked and measured"))
     bench_decode.add_arguments(commands.add_parser("bench-decode", help="decode beside a read of the same bytes (needs torch and a GPU)"))
+    timeline.add_arguments(commands.add_parser("timeline", help="when each warp did what, and what the marks cost"))
     return parser
 
 

@@ -27,11 +27,11 @@ Array = np.ndarray[Any, Any]
 
 def simulate(q: Array, k: Array, v: Array, out: Array, *, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
              cu_seqlens: Array | None = None, lse: Array | None = None, dtype: str | None = None, config: ForwardConfig | None = None,
-             card: Card = H200, schedule: str = "fifo", seed: int = 0, check: bool = True) -> Report:
+             card: Card = H200, schedule: str = "fifo", seed: int = 0, check: bool = True, marks: Any = False) -> Report:
     """`out[...]`, and `lse[...]` if it is given, are those of `ptxkit.attention(q, k, v, ...)`, executed on the CPU.
 
     Arrays are float16, ml_dtypes' bfloat16, or uint16 with the bits of `dtype`. A card with fewer SMs (`card.with_sms`) gives each CTA more
-    tiles. `schedule`, `seed` and `check` are passed to `ptxkit.sim.run`.
+    tiles. `schedule`, `seed` and `check` are passed to `ptxkit.sim.run`. With `marks` the report has the timeline.
     """
     from ptxkit.sim import Report
     from ptxkit.sim.limits import UNLIMITED
@@ -41,7 +41,8 @@ def simulate(q: Array, k: Array, v: Array, out: Array, *, is_causal: bool = Fals
     if launch is None:
         return Report(checked=False)
     grid, named, chosen = launch
-    return forward.simulate(grid, **named, **chosen, schedule=schedule, seed=seed, check=check, max_steps=UNLIMITED)
+    return forward.simulate(grid, **named, **chosen, schedule=schedule, seed=seed, check=check, max_steps=UNLIMITED,
+                            marks=marks)
 
 
 def arguments(q: Array, k: Array, v: Array, out: Array, *, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,

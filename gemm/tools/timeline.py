@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import json
-import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,7 @@ from ptxkit.cli.output import write
 from ptxkit.cli.paths import output_file
 from ptxkit.errors import LaunchError
 from ptxkit.runtime import driver
-from ptxkit.timeline import Overhead, Timeline
+from ptxkit.timeline import Timeline
 
 from ..launch.dense import Launch, Plan
 from ..launch.grid import kernel_of
@@ -33,11 +31,12 @@ from .bench.run import device, library
 from .run import Product
 
 if TYPE_CHECKING:
+    from ptxkit.dsl.marks import Selection
+
     from ..config.dense import DenseConfig
 
 EACH = ("tile", "stage", "all")
 """What is measured unless --marks says otherwise: a span a tile, one a stage, and all marks."""
-Selection = bool | tuple[str, ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,6 +97,7 @@ def row(timeline: Timeline) -> dict[str, Any]:
 
 
 def selection(names: str) -> Selection:
+    """The marks that `--marks` names."""
     return True if names == "all" else tuple(names.split(","))
 
 
@@ -118,7 +118,7 @@ def simulated(product: Product, config: DenseConfig, names: str, card: Any) -> T
 def on_gpu(product: Product, config: DenseConfig, names: Sequence[str], rounds: int) -> dict[str, Timeline]:
     """The timeline of each selection of marks, and what it costs: all are timed in the same rounds."""
     from ptxkit.runtime.arrays import view
-    from ptxkit.timeline.launched import Buffer, in_turn
+    from ptxkit.timeline.launched import each_selection
 
     torch = library()
     a, b = run.operands(torch, product)
@@ -128,27 +128,10 @@ def on_gpu(product: Product, config: DenseConfig, names: Sequence[str], rounds: 
     plan = Plan(Problem(arrays, PLAIN), ordinal, config)
     launch = Launch(plan, arrays, PLAIN)
     launch.run(stream)                                                  # has a workspace from now on
-    scalars = launch.placed[1] if launch.workspace_bytes else launch.scalars
-    found: dict[str, Timeline] = {}
-    held: list[Buffer] = []                                             # memory that launches write until the end
-    runs: list[Callable[[], None]] = [lambda: launch.run(stream)]
-    for name in names:
-        compiled = kernel_of(plan.config).compile(marks=selection(name), **plan.config.parameters)
-        launcher = compiled.launcher(pdl=True)
-        events = 1
-        for _ in range(2):                                              # the first launch says how many events there are
-            buffer = Buffer(compiled, launch.grid, events)
-            more = (*scalars, *buffer.arguments.values())
-            launcher(stream, launch.grid, more, launch.maps)
-            torch.cuda.synchronize()
-            events = max(each.count for each in buffer.slices())
-        found[name] = buffer.read()
-        held.append(buffer)
-        runs.append(functools.partial(launcher, stream, launch.grid, more, launch.maps))
-    times = in_turn(runs, stream, ordinal, rounds)
-    del held
-    without, *marked = (statistics.median(each) for each in zip(*times, strict=True))
-    return {name: replace(each, overhead=Overhead(without, us, rounds)) for (name, each), us in zip(found.items(), marked, strict=True)}
+    kernel = kernel_of(plan.config)
+    return each_selection(lambda chosen: kernel.compile(marks=chosen, **plan.config.parameters), {name: selection(name) for name in names},
+                          lambda: launch.run(stream), launch.grid, launch.placed[1] if launch.workspace_bytes else launch.scalars,
+                          launch.maps, stream, rounds)
 
 
 __all__ = ["add_arguments", "on_gpu", "simulated"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from .buffer import Plan, Slice, own_arguments
 from .timeline import Overhead, Timeline
 
 if TYPE_CHECKING:
+    from ..dsl.marks import Selection
     from ..runtime.compiled import Compiled
 
 Grid = int | tuple[int, ...]
@@ -70,6 +72,37 @@ def launched(marked: Compiled, plain: Compiled, grid: Grid, args: tuple[Any, ...
     if not rounds:
         return found
     return replace(found, overhead=overhead(without, with_marks, _stream(stream, (*args, *named.values())), buffer.ordinal, rounds))
+
+
+def each_selection(compile: Callable[[Selection], Compiled], selections: Mapping[str, Selection],
+                   without: Callable[[], None], grid: tuple[int, int, int], scalars: tuple[Any, ...], maps: tuple[Any, ...], stream: int,
+                   rounds: int) -> dict[str, Timeline]:
+    """The timeline of a launch with each selection of marks, and what it costs: all are timed in the same rounds, beside `without`, which
+    launches the kernel without marks, as early as those here. `compile` gives the kernel with some marks."""
+    without()
+    found: dict[str, Timeline] = {}
+    runs, held, ordinal = [without], [], 0                              # buffers are held until the last launch
+    for name, selection in selections.items():
+        compiled = compile(selection)
+        counted, _ = _once(compiled, 1, grid, scalars, maps, stream)    # says how many events there are
+        buffer, run = _once(compiled, max(each.count for each in counted.slices()), grid, scalars, maps, stream)
+        found[name], ordinal = buffer.read(), compiled.ordinal
+        held.append(buffer)
+        runs.append(run)
+    times = in_turn(runs, stream, ordinal, rounds)
+    del held
+    plain, *marked = (statistics.median(each) for each in zip(*times, strict=True))
+    return {name: replace(each, overhead=Overhead(plain, us, rounds)) for (name, each), us in zip(found.items(), marked, strict=True)}
+
+
+def _once(compiled: Compiled, events: int, grid: tuple[int, int, int], scalars: tuple[Any, ...], maps: tuple[Any, ...],
+          stream: int) -> tuple[Buffer, Callable[[], None]]:
+    """The marks of a launch, and the launch."""
+    buffer = Buffer(compiled, grid, events)
+    run = functools.partial(compiled.launcher(pdl=True), stream, grid, (*scalars, *buffer.arguments.values()), maps)
+    run()
+    driver.synchronize(compiled.ordinal)
+    return buffer, run
 
 
 def overhead(without: Callable[[], None], with_marks: Callable[[], None], stream: int, ordinal: int, rounds: int) -> Overhead:
