@@ -15,7 +15,8 @@ from ptxkit.runtime.overlap import refuse_overlap
 
 from ..kernels.decode import combine, decode
 from ..problem.decode import DecodeArrays, DecodeProblem, workspace_elements
-from .decode_grid import DecodeGrid
+from ..problem.refusals import check_scale, flag
+from .decode_grid import DecodeGrid, whole
 
 _launches: Newest[tuple[Any, ...], Launch] = Newest()
 _plans: Newest[tuple[Any, ...], Plan] = Newest()
@@ -76,6 +77,11 @@ def attention_decode(q: Any, k_cache: Any, v_cache: Any, page_table: Any, length
     With `out`, `workspace`, and `lse` where it is asked for, a repeated call allocates nothing and waits for nothing.
     """
     refuse_gradients(("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), ("lse", lse))
+    return_lse = return_lse if return_lse is False else flag("return_lse", return_lse)
+    if scale is not None and type(scale) is not float:
+        check_scale(scale)
+    if splits is not None and type(splits) is not int:
+        splits = whole(splits)
     seen = None
     if out is None:
         seen = view(q, "q")
@@ -96,7 +102,7 @@ def attention_decode(q: Any, k_cache: Any, v_cache: Any, page_table: Any, length
 
 
 def _prepare(given: tuple[Any, ...], scale: float | None, splits: int | None, workspace: Any, stream: Any) -> Launch | None:
-    arrays = DecodeArrays(*(None if array is None else view(array, name)      # type: ignore[arg-type]
+    arrays = DecodeArrays(*(None if array is None and name in DecodeArrays._field_defaults else view(array, name)  # type: ignore[arg-type]
                             for name, array in zip(DecodeArrays._fields, given, strict=True)))
     of_parts = None if workspace is None else view(workspace, "workspace")
     ordinal = same_device([*arrays.named(), *([] if of_parts is None else [("workspace", of_parts)])])
@@ -118,13 +124,16 @@ def _prepare(given: tuple[Any, ...], scale: float | None, splits: int | None, wo
         of_parts = view(allocated, "workspace")
     if of_parts is not None:
         _check_workspace(of_parts, needed)
+    if of_parts is not None and needed:
+        refuse_overlap([*arrays.named(), ("workspace", of_parts)], ("workspace",))
     return Launch(plan, arrays, 0 if of_parts is None else of_parts.pointer, allocated)
 
 
 def _check_workspace(workspace: ArrayView, needed: int) -> None:
-    if workspace.dtype != "f32" or len(workspace.shape) != 1 or workspace.shape[0] < needed or workspace.strides != (1,):
-        raise LaunchError(f"workspace is {workspace.dtype} of shape {workspace.shape}: it is f32 [n], contiguous, with at least {needed:,} "
-                          "elements")
+    if workspace.dtype != "f32" or len(workspace.shape) != 1 or workspace.shape[0] < needed or workspace.strides != (1,) \
+            or workspace.pointer % 4:
+        raise LaunchError(f"workspace is {workspace.dtype} of shape {workspace.shape} and begins at address {workspace.pointer:#x}: it is "
+                          f"f32 [n], contiguous, with at least {needed:,} elements")
 
 
 __all__ = ["Launch", "Plan", "attention_decode"]

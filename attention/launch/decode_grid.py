@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,16 +15,25 @@ from ..heuristic import splits as chosen_splits
 from ..problem.decode import MOST, DecodeProblem
 
 
+def whole(splits: Any) -> int:
+    """A number of splits as an int. Raises LaunchError for what is none."""
+    try:
+        found = 0 if isinstance(splits, bool) else operator.index(splits)
+    except TypeError:
+        found = 0
+    if not 1 <= found <= MOST:
+        raise LaunchError(f"splits is {splits!r}: 1 to {MOST} CTAs share the keys of a sequence")
+    return found
+
+
 class DecodeGrid:
     """The configuration of a problem and the CTAs of its launches: decode, and where the keys are split, combine."""
 
     __slots__ = ("config", "problem", "splits")
 
     def __init__(self, problem: DecodeProblem, sms: int, splits: int | None) -> None:
-        if splits is not None and not (isinstance(splits, int) and 1 <= splits <= MOST):
-            raise LaunchError(f"splits is {splits}: 1 to {MOST} CTAs share the keys of a sequence")
         self.problem = problem
-        self.splits = chosen_splits(problem, sms) if splits is None else splits
+        self.splits = chosen_splits(problem, sms) if splits is None else whole(splits)
         self.config = DecodeConfig(problem.head, problem.page, TYPES[problem.type], self.splits > 1, problem.lse)
 
     @property
@@ -56,4 +66,4 @@ class DecodeGrid:
                  "scale": problem.scale * math.log2(math.e)}, {**both, "splits": self.splits})
 
 
-__all__ = ["DecodeGrid"]
+__all__ = ["DecodeGrid", "whole"]

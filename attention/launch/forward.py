@@ -17,6 +17,7 @@ from ..config.forward import ForwardConfig
 from ..heuristic import heuristic
 from ..kernels.forward import forward
 from ..problem.forward import Arrays, Options, Problem, lse_shape
+from ..problem.refusals import check_scale, flag
 from .grid import Grid
 
 L2_PROMOTION = 128          # bytes that a miss of a copy brings into the L2
@@ -99,6 +100,15 @@ def attention(q: Any, k: Any, v: Any, is_causal: bool = False, scale: float | No
     With `out`, and `lse` where it is asked for, a repeated call allocates nothing and waits for nothing.
     """
     refuse_gradients(("q", q), ("k", k), ("v", v), ("out", out), ("lse", lse))
+    if not (is_causal is True or is_causal is False):
+        is_causal = flag("is_causal", is_causal)
+    if not (enable_gqa is True or enable_gqa is False):
+        enable_gqa = flag("enable_gqa", enable_gqa)
+    return_lse = return_lse if return_lse is False else flag("return_lse", return_lse)
+    if scale is not None and type(scale) is not float:
+        check_scale(scale)
+    if config is not None and not isinstance(config, ForwardConfig):
+        raise LaunchError(f"config is a {type(config).__name__}: it is a ForwardConfig of ptxkit.attention.config.forward, or None")
     options = is_causal, scale, enable_gqa, config
     seen = None
     if out is None:
@@ -111,9 +121,9 @@ def attention(q: Any, k: Any, v: Any, is_causal: bool = False, scale: float | No
     launch = _launches.get((key, options)) if key is not None else None
     if launch is None:
         given = (q, k, v, out, lse, cu_seqlens)
-        arrays = Arrays(*(None if array is None else view(array, name)      # type: ignore[arg-type]
+        arrays = Arrays(*(None if array is None and name in Arrays._field_defaults else view(array, name)      # type: ignore[arg-type]
                           for name, array in zip(Arrays._fields, given, strict=True)))
-        launch = _prepare(arrays, Options(bool(is_causal), scale, bool(enable_gqa)), config)
+        launch = _prepare(arrays, Options(is_causal, scale, enable_gqa), config)
         if key is not None:
             _launches[key, options] = launch
     launch.run(raw_stream(stream, launch.like))

@@ -10,10 +10,11 @@ from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView
 
 from ..config.decode import BLOCK, HEADS, ROWS
-from .refusals import check_apart, check_lse, check_scale
+from .refusals import check_apart, check_heads, check_lse, check_scale
 
 UNIT = 16                   # bytes of a load
 SIZE = 2                    # bytes of an element
+MOST_ROW = 1 << 28          # bytes from key to key of a page: a warp goes up to nine of them ahead in 32 bits
 MOST = 65535                # CTAs along the second and the third axis of a grid
 SHAPES = {"q": "[B, H, D]", "k_cache": "[pages, page size, H_kv, D]", "v_cache": "[pages, page size, H_kv, D]",
           "page_table": "[B, max pages]", "lengths": "[B]", "out": "[B, H, D]", "lse": "[B, H]"}
@@ -69,7 +70,7 @@ class DecodeProblem:
     @property
     def group(self) -> int:
         """Heads of queries that share a head of keys."""
-        return self.heads // self.kv_heads
+        return self.heads // self.kv_heads if self.kv_heads else 0
 
     @property
     def slices(self) -> int:
@@ -112,14 +113,14 @@ def _check(arrays: DecodeArrays) -> None:
         raise LaunchError(f"k_cache has shape {k.shape} and v_cache {v.shape}: they have one shape, with the head dim of q, {q.shape[2]}")
     if k.shape[1] < BLOCK or k.shape[1] % BLOCK:
         raise LaunchError(f"k_cache has pages of {k.shape[1]} keys: a page has a multiple of {BLOCK}, as 16 or 64")
-    if not k.shape[2] or q.shape[1] % k.shape[2]:
-        raise LaunchError(f"q has {q.shape[1]} heads and k_cache {k.shape[2]}: the heads of the cache divide those of q")
+    check_heads(q.shape[1], k.shape[2], "k_cache")
     if out.shape != q.shape:
         raise LaunchError(f"out has shape {out.shape}: it has that of q, {q.shape}")
     if q.shape[1] > MOST:
         raise LaunchError(f"q has {q.shape[1]} heads: attention_decode takes up to {MOST}")
     for name, array in (("page_table", table), ("lengths", lengths)):
-        if array.dtype != "s32" or array.shape[0] != q.shape[0] or (array.shape[-1] > 1 and array.strides[-1] != 1):
+        if array.dtype != "s32" or array.shape[0] != q.shape[0] or (0 not in array.shape and array.shape[-1] > 1
+                                                                                        and array.strides[-1] != 1):
             raise LaunchError(f"{name} is {array.dtype} of shape {array.shape} and strides {array.strides}: it is int32 {SHAPES[name]} for "
                               f"{q.shape[0]} sequences, its last axis contiguous")
     if table.strides[0] < 0 or table.strides[0] >= 1 << 32:
@@ -129,11 +130,16 @@ def _check(arrays: DecodeArrays) -> None:
 
 def _strides(name: str, array: ArrayView) -> tuple[int, ...]:
     """The strides of all axes but the last in bytes; that of an axis with one element is 0."""
+    if 0 in array.shape:
+        return (0,) * (len(array.shape) - 1)
     found = tuple(stride * SIZE if extent > 1 else 0 for extent, stride in zip(array.shape[:-1], array.strides[:-1], strict=True))
     if array.strides[-1] != 1 or array.pointer % UNIT or any(stride % UNIT or not 0 <= stride < 1 << 32 for stride in found):
         raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides} and begins at address {array.pointer:#x}: the head "
                           f"dim is contiguous, the address and the other strides are multiples of {UNIT} bytes below 4 GiB; pass a "
                           "contiguous copy")
+    if name in ("k_cache", "v_cache") and found[1] > MOST_ROW:
+        raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides}: the keys of a page are at most "
+                          f"{MOST_ROW >> 20} MiB apart; pass a contiguous copy")
     return found
 
 

@@ -12,7 +12,7 @@ from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import TYPES
 
 from ..config.forward import HEADS
-from .refusals import check_apart, check_lse, check_scale
+from .refusals import check_apart, check_heads, check_lse, check_scale
 
 MOST_EXTENT, MOST_STRIDE = (1 << 31) - 1, 1 << 40
 AXES = {4: "[B, H, S, D]", 3: "[T, H, D]"}
@@ -121,8 +121,7 @@ def _check(arrays: Arrays, options: Options) -> None:
 def _check_heads(heads: int, kv_heads: int, gqa: bool) -> None:
     if heads != kv_heads and not gqa:
         raise LaunchError(f"q has {heads} heads and k {kv_heads}: with enable_gqa=True heads of queries share heads of keys")
-    if (not kv_heads and heads) or (kv_heads and heads % kv_heads):
-        raise LaunchError(f"q has {heads} heads and k {kv_heads}: the heads of k divide those of q")
+    check_heads(heads, kv_heads, "k")
 
 
 def _lines(name: str, array: ArrayView, packed: bool) -> Lines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
+from typing import Any
 
 from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
@@ -12,9 +13,23 @@ LEAST, MOST = 2.0**-100, 2.0**100       # of a scale: in f32, times log2 e and t
 
 def check_scale(scale: float | None) -> None:
     """Raises LaunchError unless the scale is one that f32 has."""
-    if scale is not None and not (isinstance(scale, Real) and LEAST <= scale <= MOST):
+    if scale is not None and not (isinstance(scale, Real) and not isinstance(scale, bool) and LEAST <= scale <= MOST):
         raise LaunchError(f"scale is {scale!r}: the softmax subtracts the largest score, so scale is positive and finite, from 2^-100 to "
                           "2^100 as f32 has it")
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False as it is given, also as 1 or 0. Raises LaunchError for all else: a mask, for instance, is not taken for True."""
+    if type(value).__name__ in ("bool", "bool_") or (type(value) is int and value in (0, 1)):
+        return bool(value)
+    others = ", and attention has no other masks" if name == "is_causal" else ""
+    raise LaunchError(f"{name} has the type {type(value).__name__}: it is True or False{others}")
+
+
+def check_heads(heads: int, kv_heads: int, keys: str) -> None:
+    """Raises LaunchError unless each head of keys is shared by as many heads of queries. `keys` names the array of the keys."""
+    if (not kv_heads and heads) or (kv_heads and heads % kv_heads):
+        raise LaunchError(f"q has {heads} heads and {keys} {kv_heads}: the heads of {keys} divide those of q")
 
 
 def check_apart(name: str, array: ArrayView) -> None:
@@ -34,4 +49,4 @@ def check_lse(lse: ArrayView | None, shape: tuple[int, ...]) -> None:
         raise LaunchError(f"lse is {lse.dtype} of shape {lse.shape} and strides {lse.strides}: it is f32 of shape {shape}, contiguous")
 
 
-__all__ = ["check_apart", "check_lse", "check_scale"]
+__all__ = ["check_apart", "check_heads", "check_lse", "check_scale", "flag"]

@@ -1,0 +1,125 @@
+"""What the calls refuse, each with one sentence, and memory that results share with what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ptxkit import attention, attention_decode
+from ptxkit.attention.launch import decode, forward
+from ptxkit.attention.launch.simulate_decode import decode_launches
+from ptxkit.errors import LaunchError
+from ptxkit.gemm.tools.bench import stub
+
+pytestmark = pytest.mark.ptxas
+FORWARD = {"q": ("bf16", 1, 4, 64, 64), "k": ("bf16", 1, 4, 64, 64), "v": ("bf16", 1, 4, 64, 64), "out": ("bf16", 1, 4, 64, 64)}
+DECODE = {"q": ("bf16", 2, 8, 64), "k_cache": ("bf16", 9, 16, 2, 64), "v_cache": ("bf16", 9, 16, 2, 64), "page_table": ("s32", 2, 64),
+          "lengths": ("s32", 2), "out": ("bf16", 2, 8, 64)}
+
+
+@pytest.fixture(autouse=True)
+def card() -> Iterator[None]:
+    with stub.installed():
+        for kept in (forward._launches, forward._plans, decode._launches, decode._plans):
+            kept.clear()
+        yield
+
+
+def made(of: dict[str, Any]) -> dict[str, Any]:
+    return {name: stub.array(*kind) for name, kind in of.items()}
+
+
+def workspace(splits: int = 4) -> Any:
+    return stub.array("f32", splits * 2 * 8 * 66)
+
+
+def at(place: Any, offset: int, *kind: Any) -> Any:
+    """An array in the memory of another one."""
+    found = stub.array(*kind)
+    found.pointer = place.pointer + offset
+    return found
+
+
+def refused(call: Any, words: str, **given: Any) -> None:
+    with pytest.raises(LaunchError, match=words) as raised:
+        call(**given)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("changed", "words"), [
+    ({"is_causal": np.ones(4)}, "is_causal has the type ndarray: it is True or False, and attention has no other masks"),
+    ({"is_causal": "no"}, "is_causal has the type str"), ({"is_causal": []}, "is_causal has the type list"),
+    ({"is_causal": 2}, "is_causal has the type int"), ({"enable_gqa": "x"}, "enable_gqa has the type str: it is True or False"),
+    ({"return_lse": np.ones(3)}, "return_lse has the type ndarray"), ({"scale": [1]}, r"scale is \[1\]: .* positive and finite"),
+    ({"scale": True}, "scale is True"), ({"scale": float("nan")}, "scale is nan"), ({"scale": -1.0}, "scale is -1.0"),
+    ({"config": "fast"}, "config is a str: it is a ForwardConfig"), ({"config": {}}, "config is a dict"),
+    ({"k": None}, "k is a NoneType, not an array"), ({"q": [[1]]}, "q is a list, not an array"),
+    ({"cu_seqlens": [0, 64]}, "cu_seqlens is a list, not an array")])
+def test_attention_refuses_what_it_does_not_take(changed: dict[str, Any], words: str) -> None:
+    attention(**made(FORWARD))
+    refused(attention, words, **{**made(FORWARD), **changed})
+
+
+@pytest.mark.parametrize(("changed", "words"), [
+    ({"splits": True}, "splits is True: 1 to 65535"), ({"splits": 2.0}, "splits is 2.0"), ({"splits": "4"}, "splits is '4'"),
+    ({"splits": 0}, "splits is 0"), ({"splits": 70_000}, "splits is 70000"), ({"scale": [1]}, r"scale is \[1\]"),
+    ({"return_lse": [1]}, "return_lse has the type list"), ({"page_table": None}, "page_table is a NoneType"),
+    ({"lengths": 5}, "lengths is a int, not an array")])
+def test_decode_refuses_what_it_does_not_take(changed: dict[str, Any], words: str) -> None:
+    attention_decode(**made(DECODE), splits=4, workspace=workspace())
+    refused(attention_decode, words, **{**made(DECODE), "workspace": workspace(), "splits": 4, **changed})
+
+
+def test_flags_and_splits_may_be_numpys() -> None:
+    attention(**made(FORWARD), is_causal=np.True_, enable_gqa=1, scale=np.float32(0.5))
+    attention_decode(**made(DECODE), splits=np.int64(4), workspace=workspace())
+
+
+@pytest.mark.parametrize("name", ["k", "v", "q"])
+def test_a_result_of_attention_has_memory_of_its_own(name: str) -> None:
+    given = made(FORWARD)
+    refused(attention, f"out and {name} share memory", **{**given, "out": at(given[name], 128, *FORWARD["out"])})
+    refused(attention, f"lse and {name} share memory", **given, lse=at(given[name], 1024, "f32", 1, 4, 64))
+    if name != "q":
+        refused(attention, f"out and {name} share memory", **{**given, "out": given[name]})
+
+
+@pytest.mark.parametrize("name", DECODE)
+def test_results_and_parts_of_decode_have_memory_of_their_own(name: str) -> None:
+    given = made(DECODE)
+    refused(attention_decode, f"workspace and {name} share memory", **given, splits=4,
+            workspace=at(given[name], 0, "f32", 4 * 2 * 8 * 66))
+    attention_decode(**given, splits=1, workspace=at(given[name], 0, "f32", 4 * 2 * 8 * 66))       # which is not used
+    if name != "out":
+        refused(attention_decode, f"lse and {name} share memory", **given, splits=1, lse=at(given[name], 0, "f32", 2, 8))
+    if name not in ("out", "q"):
+        refused(attention_decode, f"out and {name} share memory", **{**given, "out": at(given[name], 0, *DECODE["out"])}, splits=1)
+
+
+def test_parts_are_not_the_log_sum_exp() -> None:
+    parts = workspace()
+    refused(attention_decode, "workspace and lse share memory", **made(DECODE), splits=4, workspace=parts, lse=at(parts, 64, "f32", 2, 8))
+    refused(attention_decode, "begins at address .*2: it is f32", **made(DECODE), splits=4, workspace=at(workspace(), 2, "f32", 4224))
+
+
+def test_keys_that_are_too_far_apart_for_32_bits_are_refused() -> None:
+    """A warp goes nine rows ahead: half a GiB each is past 2^32."""
+    for stride, fits in ((1 << 27, True), ((1 << 27) + 8, False), (1 << 30, False)):
+        given = made(DECODE)
+        for name in ("k_cache", "v_cache"):
+            given[name].strides = (1024, stride, 64, 1)
+        if fits:
+            attention_decode(**given, splits=1)
+        else:
+            refused(attention_decode, "keys of a page are at most 256 MiB apart", **given, splits=1)
+
+
+@pytest.mark.parametrize("empty", [{"batches": 0}, {"heads": 0, "kv_heads": 0}, {"heads": 0}])
+def test_decode_of_nothing_launches_nothing(empty: dict[str, int]) -> None:
+    shape = {"batches": 2, "heads": 4, "kv_heads": 2, **empty}
+    q, cache = np.zeros((shape["batches"], shape["heads"], 64), np.float16), np.zeros((5, 16, shape["kv_heads"], 64), np.float16)
+    table, lengths = np.zeros((shape["batches"], 3), np.int32), np.zeros(shape["batches"], np.int32)
+    assert decode_launches(q, cache, cache, table, lengths, q.copy()) == []
