@@ -10,7 +10,7 @@ import numpy as np
 from ptxkit.cards import H200, Card
 from ptxkit.dsl.arguments import WORDS
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.launch.on_cpu import bytes_of
+from ptxkit.gemm.launch.on_cpu import bytes_of, check_overlap
 from ptxkit.runtime.arrays import ArrayView
 
 from ..config.forward import ForwardConfig
@@ -53,6 +53,7 @@ def arguments(q: Array, k: Array, v: Array, out: Array, *, is_causal: bool = Fal
     arrays = Arrays(seen(q, dtype), seen(k, dtype), seen(v, dtype), seen(out, dtype), None if lse is None else seen(lse, None),
                     None if cu_seqlens is None else seen(cu_seqlens, None))
     problem = Problem.of(arrays, Options(is_causal, scale, enable_gqa))
+    check_overlap({"q": q, "k": k, "v": v, "out": out, "lse": lse, "cu_seqlens": cu_seqlens}, ("out", "lse"), in_place=("q",))
     if problem.empty or not problem.keys:
         out[...] = 0
         if lse is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptxkit.cards import H200, Card
-from ptxkit.gemm.launch.on_cpu import bytes_of
+from ptxkit.gemm.launch.on_cpu import bytes_of, check_overlap
 
 from ..kernels.decode import combine, decode
 from ..problem.decode import DecodeArrays, DecodeProblem
@@ -49,6 +49,7 @@ def decode_launches(q: Array, k_cache: Array, v_cache: Array, page_table: Array,
     given = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table, "lengths": lengths, "out": out, "lse": lse}
     arrays = DecodeArrays(**{name: None if array is None else seen(array, dtype) for name, array in given.items()})  # type: ignore[arg-type]
     problem = DecodeProblem.of(arrays, scale)
+    check_overlap(given, ("out", "lse"), in_place=("q",))
     if problem.empty:
         return []
     grid = DecodeGrid(problem, card.sms, splits)

@@ -10,7 +10,8 @@ import pytest
 
 from ptxkit import attention, attention_decode
 from ptxkit.attention.launch import decode, forward
-from ptxkit.attention.launch.simulate_decode import decode_launches
+from ptxkit.attention.launch.simulate import simulate
+from ptxkit.attention.launch.simulate_decode import decode_launches, simulate_decode
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.tools.bench import stub
 
@@ -115,6 +116,21 @@ def test_keys_that_are_too_far_apart_for_32_bits_are_refused() -> None:
             attention_decode(**given, splits=1)
         else:
             refused(attention_decode, "keys of a page are at most 256 MiB apart", **given, splits=1)
+
+
+def test_the_cpu_device_refuses_shared_memory_too() -> None:
+    memory = np.zeros((6, 1, 2, 100, 64), np.float16)
+    q, k, v, out = memory[:4]
+    simulate(q, k, v, q, check=False)                                # each element of q is read by who writes it
+    for place in (k, v, memory.reshape(-1)[12_800 - 64:][:12_800].reshape(q.shape)):
+        with pytest.raises(LaunchError, match=r"out and [qkv] share memory"):
+            simulate(q, k, v, place, check=False)
+    with pytest.raises(LaunchError, match="lse and v share memory"):
+        simulate(q, k, v, out, lse=v.view(np.float32).reshape(-1)[:200].reshape(1, 2, 100), check=False)
+    cache, table, lengths = memory.reshape(-1)[:5 * 16 * 2 * 64].reshape(5, 16, 2, 64), np.zeros((2, 3), np.int32), np.full(2, 40, np.int32)
+    tokens, inside = np.zeros((2, 4, 64), np.float16), cache.reshape(-1)[:512].reshape(2, 4, 64)
+    with pytest.raises(LaunchError, match="out and k_cache share memory"):
+        simulate_decode(tokens, cache, cache, table, lengths, inside, check=False)
 
 
 @pytest.mark.parametrize("empty", [{"batches": 0}, {"heads": 0, "kv_heads": 0}, {"heads": 0}])
