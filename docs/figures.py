@@ -66,7 +66,8 @@ def percentile(values: Iterable[float], share: float) -> float:
 
 
 def random_table() -> str:
-    lines = header("products | n | better library: geometric mean | 5th percentile | least | below 0.95 | cuBLAS, or torch._scaled_mm: geometric mean")
+    lines = header("products | n | better library: geometric mean | 5th percentile | least | below 0.95 | "
+                   "cuBLAS, or torch._scaled_mm: geometric mean")
     for run, title in [*((run, title) for run, title, _ in KINDS.values()), ("burst", f"the {count_of(BURST)()} shapes below"),
                        ("models", "shapes of models"), ("sustained", "large shapes under sustained load")]:
         best, cublas = ratios(run), [] if run == "models" else ratios(run, 2)     # e4m3, among others
