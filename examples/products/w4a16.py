@@ -147,8 +147,8 @@ def w4a16(x: Ptr[bf16], weights: Ptr[u32], scales: Ptr[u32], y: Ptr[bf16], m: Re
         with ring(STAGES, rounds) as (step, stage, parity):
             following = (step + 1) * QUARTERS + quarter
             load_tokens(coming, tokens.at((step + 1) * (RUN // 2)), k, [valid & (following < groups) for valid in there])
+            stages.consumer_wait(stage, parity)                      # also without work in it: who ran ahead would release later stages
             with if_((step * QUARTERS + quarter < groups) & (part < bands)):
-                stages.consumer_wait(stage, parity)
                 place = (stage * PARTS + part) * QUARTERS + quarter
                 words = of_weights.at(place * PIECE + own * (8 * LANES) + lane * 4)
                 multiply_group(words, of_scales.at(place * SCALES + own * 8 + g), held, total)
