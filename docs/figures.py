@@ -319,14 +319,22 @@ def marks_overhead(which: str) -> Figure:
 def marks_table() -> str:
     """What marks cost, a row for each kernel: parts of the time without them."""
     found = record(MARKS)
-    product, masks = {name: each["overhead"]["part"] for name, each in found["marks"].items()}, found["attention"]["masks"]
+    product = {name: each["overhead"]["part"] for name, each in found["marks"].items()}
     rows = [("the product", product["tile"], product["stage"], None, product["all"])]
-    rows += [(f"attention{', causal' * (mask == 'causal')}", None, each["block"]["part"], each["wait,load"]["part"], each["all"]["part"])
-             for mask, each in masks.items()]
+    for head, masks in found["attention"]["head dims"].items():
+        rows += [(f"attention, head dim {head}{', causal' * (mask == 'causal')}", *(each[name]["part"] for name in
+                                                                                   ("tile", "block", "wait,load", "all")))
+                 for mask, each in masks.items()]
     lines = header(" | a span a tile | a span a stage, or a block of keys | waits and loads | all marks")
     for name, *parts in rows:
         lines.append(f"| {name} | {' | '.join('' if part is None else f'{100 * part:.1f} %' for part in parts)} |")
     return block(lines)
+
+
+def marks_most() -> str:
+    """Of a span a tile of attention."""
+    each = [found["tile"]["part"] for masks in record(MARKS)["attention"]["head dims"].values() for found in masks.values()]
+    return f"{100 * max(each):.1f} %"
 
 
 def marks_count() -> str:
@@ -590,6 +598,7 @@ FIGURES: dict[str, Figure] = {
     "marks.us": lambda: f"{record(MARKS)['marks']['all']['overhead']['us']:,.0f}",
     "marks.count": marks_count,
     "marks.table": marks_table,
+    "marks.most": marks_most,
     **{f"static.{name}": static(part, key) for name, part, key in (
         *((each, "of", each) for each in ("mutants", "deletions")),
         *((f"{each}.caught", "caught", each) for each in ("mutants", "deletions")),
