@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from .launch.ptr_array import group_gemm_pointers
     from .launch.quantize import quantize
     from .launch.route import choose_experts, sort_choices
+    from .launch.spread import spread
     from .launch.tuning import tuning
 
 _LAZY = {"Adapter": "launch.adapter", "choose_experts": "launch.route", "combine": "launch.combine", "gemm": "launch.dense",
          "hgemm": "launch.dense", "group_gemm": "launch.grouped", "group_gemm_contiguous": "launch.grouped",
          "group_gemm_masked": "launch.grouped", "group_gemm_k": "launch.grouped_k", "group_gemm_pointers": "launch.ptr_array",
-         "quantize": "launch.quantize", "sort_choices": "launch.route", "tuning": "launch.tuning"}
+         "quantize": "launch.quantize", "sort_choices": "launch.route", "spread": "launch.spread", "tuning": "launch.tuning"}
 
 
 def __getattr__(name: str) -> Any:
@@ -45,4 +46,4 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = ["Adapter", "choose_experts", "combine", "gemm", "group_gemm", "group_gemm_contiguous", "group_gemm_k", "group_gemm_masked",
-           "group_gemm_pointers", "hgemm", "quantize", "sort_choices", "tuning"]
+           "group_gemm_pointers", "hgemm", "quantize", "sort_choices", "spread", "tuning"]

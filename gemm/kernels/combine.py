@@ -7,14 +7,15 @@ from typing import Any, Literal
 
 from ptxkit import Ptr, Reg, Vec, ctaid, for_range, if_, kernel, tid
 from ptxkit.fragments import pack, unpack
-from ptxkit.ptx import add, fma, griddepcontrol, ld, mov, mul, opcode, st
+from ptxkit.ptx import add, createpolicy, cvt, fma, griddepcontrol, ld, mov, mul, opcode, st
 from ptxkit.ptx import min as min_
 from ptxkit.reductions import warp_reduce
-from ptxkit.types import Scalar, b8, bf16, f32, pred, u32
+from ptxkit.types import Scalar, b8, b64, bf16, f32, pred, u32
 
 THREADS = 256
 VECTOR = 16                 # bytes that a thread loads at once
 MOST_AT_ONCE = 8            # rows whose loads a thread has under way
+PLACES = 8                  # numbers of a row's places that a thread reads at once
 NOWHERE = 0xFFFFFFFF
 
 
@@ -51,17 +52,35 @@ class Elements:
         """The elements that a thread reads at once."""
         return VECTOR * 8 // self.source.bits if self.wide else 1
 
-    def read(self, rows: Rows, row: Reg[u32], column: Reg[u32], where: Reg[pred]) -> list[Any]:
-        """The words of a row's elements from this column on; zeros where `where` does not hold, and nothing is read there."""
-        size = self.source.bits // 8
+    def read(self, rows: Rows, row: Reg[u32], column: Reg[u32], where: Reg[pred], policy: Reg[b64] | None = None) -> list[Any]:
+        """The words of a row's elements from this column on; zeros where `where` does not hold, and nothing is read there. Vectors are
+        read with this L2 policy."""
+        size = self.size
         place = rows.pointer.at(mul.wide.u32(row, rows.row) * size).at(mul.wide.u32(column, size))
         if self.wide:
             words: list[Any] = [mov.b32(0) for _ in range(VECTOR // 4)]
-            opcode("ld.global.nc.L1::no_allocate.v4.b32")(Vec(words), place, pred=where)
+            if policy is None:
+                opcode("ld.global.nc.L1::no_allocate.v4.b32")(Vec(words), place, pred=where)
+            else:
+                opcode("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.b32")(Vec(words), place, policy, pred=where)
             return words
         one: Any = mov.b32(0) if size == 4 else mov.b16(0)
         (ld.global_.nc.b32 if size == 4 else ld.global_.nc.b16)(one, place, pred=where)
         return [one if size == 4 else mov.b32(Vec([one, mov.b16(0)]))]
+
+    @property
+    def size(self) -> int:
+        """The bytes of an element."""
+        return self.source.bits // 8
+
+    def write(self, words: list[Any], place: Ptr[b8], where: Reg[pred]) -> None:
+        """Store the words of `read` as they are."""
+        if self.wide:
+            st.global_.v4.b32(place, Vec(words), pred=where)
+        elif self.size == 4:
+            st.global_.b32(place, words[0], pred=where)
+        else:
+            opcode("st.global.b16")(place, cvt.u16.u32(words[0]), pred=where)
 
     def values(self, words: list[Any]) -> list[Reg[f32]]:
         """They as f32."""
@@ -90,12 +109,13 @@ class Elements:
 @kernel(target="sm_90a", block=THREADS)
 def combine(y: Rows, choices: Choices, out: Rows, columns: Reg[u32], *, source: type[Scalar] = bf16, result: type[Scalar] = bf16,
             threads: Literal[32, 64, 128, 256] = 256, at_once: Literal[1, 2, 4, 8] = 8, across: Literal[1, 2, 4] = 1,
-            weighted: bool = True, ragged: bool = False, wide: bool = True) -> None:
+            weighted: bool = True, ragged: bool = False, wide: bool = True, once: bool = False) -> None:
     """out[t] = the sum of weights[e] y[place[e]] over the choices e of row t, one after another, in f32, rounded once.
 
     `threads` share a row, each with 16 bytes of it in `across` places. The loads of `at_once` choices are under way together, and their
     sums are added in the order of the choices: a row's bits depend on nothing but its own choices. Choices outside of Y add nothing.
-    `ragged`: rows have any number of choices, from starts[t] on.
+    `ragged`: rows have any number of choices, from starts[t] on. `once`: what is read has the L2 hint evict_first, since nobody reads it
+    again; rows that the product before has just written stay until they are read.
 
     Nothing is read before griddepcontrol.wait: the product before may still write Y. There is no griddepcontrol.launch_dependents: the CTAs
     of a product that begins among these come to multiprocessors in another order than those of one that begins alone. On an H100 products
@@ -106,6 +126,7 @@ def combine(y: Rows, choices: Choices, out: Rows, columns: Reg[u32], *, source: 
     column = (mov.u32(ctaid.y) * (threads * across) + (thread & (threads - 1))) * elements.count
     places = [column + number * threads * elements.count if number else column for number in range(across)]
     inside: list[Reg[pred]] = [(row < out.rows) & (place < columns) for place in places]
+    policy = createpolicy.fractional.L2__evict_first.b64() if once else None
     griddepcontrol.wait()
     with if_(inside[0]):
         if ragged:
@@ -124,7 +145,7 @@ def combine(y: Rows, choices: Choices, out: Rows, columns: Reg[u32], *, source: 
                 there = place < y.rows
                 if weighted:
                     ld.global_.nc.f32(weight, choices.weights.at(own), pred=there)
-                loaded.append((weight, [elements.read(y, place, at, there & whole) for at, whole in zip(places, inside, strict=True)]))
+                loaded.append((weight, [elements.read(y, place, at, there & whole, policy) for at, whole in zip(places, inside, strict=True)]))
             for weight, parts in loaded:
                 for total, value in zip(sums, [value for words in parts for value in elements.values(words)], strict=True):
                     fma.rn.f32(total, weight, value, total) if weighted else add.rn.f32(total, total, value)
@@ -132,6 +153,39 @@ def combine(y: Rows, choices: Choices, out: Rows, columns: Reg[u32], *, source: 
         for number, (at, whole) in enumerate(zip(places, inside, strict=True)):
             values = sums[number * elements.count:(number + 1) * elements.count]
             elements.store(values, begin.at(mul.wide.u32(at, result.bits // 8)), result, whole)
+
+
+@kernel(target="sm_90a", block=THREADS)
+def spread(x: Rows, place: Ptr[u32], top: Reg[u32], out: Rows, columns: Reg[u32], *, source: type[Scalar] = bf16,
+           threads: Literal[32, 64, 128, 256] = 256, across: Literal[1, 2, 4] = 4, wide: bool = True, early: bool = False) -> None:
+    """out[place[t, k]] = x[t] for every k below `top`: a row is read once and written to each of its places. Numbers of no row of `out`
+    are written nowhere.
+
+    `threads` share a row, each with 16 bytes of it in `across` places. The loads of a row are under way together with those of
+    `PLACES` of its numbers.
+    """
+    elements, thread = Elements(source, wide), mov.u32(tid.x)
+    row = mov.u32(ctaid.x) * (THREADS // threads) + thread // threads
+    column = (mov.u32(ctaid.y) * (threads * across) + (thread & (threads - 1))) * elements.count
+    columns_of = [column + number * threads * elements.count if number else column for number in range(across)]
+    inside: list[Reg[pred]] = [(row < x.rows) & (at < columns) for at in columns_of]
+    griddepcontrol.wait()
+    if early:
+        griddepcontrol.launch_dependents()
+    with if_(inside[0]):
+        parts = [elements.read(x, row, at, whole) for at, whole in zip(columns_of, inside, strict=True)]
+        first = row * top
+        last = first + top
+        with for_range(last, start=first, step=PLACES) as choice:
+            found = []
+            for number in range(PLACES):
+                own, at = choice + number if number else choice, mov.u32(NOWHERE)
+                ld.global_.nc.u32(at, place.at(own), pred=own < last)
+                found.append(at)
+            for at in found:
+                begin, there = out.pointer.at(mul.wide.u32(at, out.row) * elements.size), at < out.rows
+                for words, to, whole in zip(parts, columns_of, inside, strict=True):
+                    elements.write(words, begin.at(mul.wide.u32(to, elements.size)), there & whole)
 
 
 @kernel(target="sm_90a", block=THREADS)
@@ -156,4 +210,4 @@ def row_products(a: Rows, first: Ptr[u32], b: Rows, second: Ptr[u32], out: Ptr[f
         st.global_.f32(out.at(pair), total, pred=lane == 0)
 
 
-__all__ = ["MOST_AT_ONCE", "THREADS", "VECTOR", "combine", "row_products"]
+__all__ = ["MOST_AT_ONCE", "THREADS", "VECTOR", "combine", "row_products", "spread"]

@@ -175,7 +175,8 @@ class GroupWork:
                     copy.prefetch(line, stage * config.tile.BK, group)
         if not self.is_second:
             griddepcontrol.wait()
-            griddepcontrol.launch_dependents()
+            if config.loads.lets_begin:
+                griddepcontrol.launch_dependents()
         if self.table is not None:
             with if_((thread >> 5) == TABLE_WARP):
                 self._make_table(self.table, thread & 31)

@@ -31,6 +31,7 @@ def choose_experts(logits: Ptr[f32], weights: Ptr[f32], experts: Ptr[u32], token
     """
     lane, token = mov.u32(laneid), mov.u32(ctaid.x) * WARPS + (mov.u32(tid.x) >> 5)
     griddepcontrol.wait()
+    griddepcontrol.launch_dependents()
     with if_(token < tokens):                                       # the same in all lanes of a warp
         row = logits.at(mul.wide.u32(token, count)).cast(u32)
         columns = [lane + LANES * i if i else lane for i in range(each)]
@@ -82,7 +83,7 @@ def _over(operation: Any, values: list[Any]) -> Any:
 @kernel(target="sm_90a", block=lambda config: config["threads"], min_ctas=2)
 def sort_choices(experts: Ptr[u32], offs: Ptr[u32], choice: Ptr[u32], token: Ptr[u32], slot: Ptr[u32], count: Reg[u32], groups: Reg[u32],
                  top: Reg[u32], steps: Reg[u32], *, threads: Literal[128, 1024] = 1024, held: bool = True,
-                 dense: bool = False) -> None:
+                 dense: bool = False, early: bool = False) -> None:
     """`count` choices of `groups` experts, expert after expert, those of one expert in their order; choices of no expert come last.
 
     offs [groups + 1]: where each expert's begin. choice [count]: which choice each place has, and token [count]: the token that it is of,
@@ -93,7 +94,7 @@ def sort_choices(experts: Ptr[u32], offs: Ptr[u32], choice: Ptr[u32], token: Ptr
     has those of step l. `held`: a warp looks at no more, and keeps them from one pass to the other. A lane writes the choices of its mask
     one after another; `dense`, for few experts: the lanes write those of a step together, so that neighbours write neighbours.
 
-    As in `combine`, the next kernel is not launched before this one has ended.
+    `early`: the next kernel may begin before this one has ended. It is not so by default, for the reason of `combine`.
     """
     warps = threads // LANES
     shared = smem.array(u32, 2 * warps, name="own and less of each warp")
@@ -101,6 +102,8 @@ def sort_choices(experts: Ptr[u32], offs: Ptr[u32], choice: Ptr[u32], token: Ptr
     warp = thread >> 5
     first = warp * steps * LANES
     griddepcontrol.wait()
+    if early:
+        griddepcontrol.launch_dependents()
 
     def look(begin: Reg[u32], less: Reg[u32] | None) -> Reg[u32]:
         """The mask of each lane, of at most 32 steps; adds to `less` the choices of experts before this one."""

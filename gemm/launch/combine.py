@@ -52,16 +52,17 @@ class CombineProblem:
     written: tuple[str, ...] = ("out",)
 
     def __init__(self, y: ArrayView, place: ArrayView, weights: ArrayView | None, starts: ArrayView | None, out: ArrayView) -> None:
-        self.rows, self.columns = _matrix("y", y)
+        self.rows, self.columns = matrix("y", y)
         self.count, self.top = choices(place, weights, starts)
         self.choices = math.prod(place.shape)
         check_dtype("out", out, SOURCES)
         check_shape("out", out, (self.count, self.columns))
-        _check_rows("out", out)
+        check_rows("out", out)
         if self.count > 1 and self.columns and out.strides[0] < self.columns:
             raise LaunchError(f"the rows of out are {out.strides[0]} elements apart and have {self.columns}: they must not overlap")
         self.source, self.out = TYPES[y.dtype], TYPES[out.dtype]
         self.weighted, self.ragged, self.empty = weights is not None, starts is not None, not (self.count and self.columns)
+        self.once = not self.ragged and 1 < self.top and self.choices <= self.rows
         self.y_row, self.out_row = y.strides[0] if self.rows > 1 else 0, out.strides[0] if self.count > 1 else 0
         self.wide = wide((y, self.y_row), (out, self.out_row), self.columns)
         self.vectors = -(-self.columns * self.source.bits // (8 * VECTOR)) if self.wide else self.columns
@@ -81,7 +82,7 @@ class CombineProblem:
     def parameters(self) -> dict[str, Any]:
         """The kernel's compile-time parameters."""
         return {"source": self.source, "result": self.out, "threads": self.threads, "at_once": self.at_once, "across": self.across,
-                "weighted": self.weighted, "ragged": self.ragged, "wide": self.wide}
+                "weighted": self.weighted, "ragged": self.ragged, "wide": self.wide, "once": self.wide and self.once}
 
     def arguments(self, pointer: Callable[[str], Any]) -> dict[str, Any]:
         """The kernel's arguments by name. `pointer` maps the name of an array to its address."""
@@ -98,7 +99,7 @@ class ProductsProblem:
     written: tuple[str, ...] = ("out",)
 
     def __init__(self, a: ArrayView, first: ArrayView, b: ArrayView, second: ArrayView, out: ArrayView) -> None:
-        (firsts, self.columns), (seconds, other) = _matrix("a", a), _matrix("b", b)
+        (firsts, self.columns), (seconds, other) = matrix("a", a), matrix("b", b)
         if self.columns != other or a.dtype != b.dtype:
             raise LaunchError(f"a is {a.dtype} {a.shape} and b {b.dtype} {b.shape}: they have one type and as many columns")
         check_dtype("out", out, ("f32",))
@@ -128,17 +129,19 @@ class ProductsProblem:
                 "columns": self.columns}
 
 
-def _matrix(name: str, array: ArrayView) -> tuple[int, int]:
+def matrix(name: str, array: ArrayView) -> tuple[int, int]:
+    """The rows and columns of a matrix of an element type that these kernels read. Raises LaunchError."""
     check_dtype(name, array, SOURCES)
     if len(array.shape) != 2:
         raise LaunchError(f"{name} has shape {array.shape}: it is a matrix, [rows, columns]")
-    _check_rows(name, array)
+    check_rows(name, array)
     if array.shape[0] >= (1 << 32) - 1:
         raise LaunchError(f"{name} has {array.shape[0]} rows: their numbers have 32 bits")
     return array.shape[0], array.shape[1]
 
 
-def _check_rows(name: str, array: ArrayView) -> None:
+def check_rows(name: str, array: ArrayView) -> None:
+    """Raise LaunchError unless the rows of a matrix are contiguous."""
     check_forwards(name, array)
     if 0 not in array.shape and array.shape[1] > 1 and array.strides[1] != 1:
         raise LaunchError(f"{name} has strides {array.strides}: its rows must be contiguous; pass a contiguous copy")
@@ -225,7 +228,7 @@ def combine(y: Any, place: Any, weights: Any = None, *, starts: Any = None, out:
         seen = {name: view(array, name) for name, array in (("y", y), ("place", place), ("weights", weights), ("starts", starts))
                 if array is not None}
         if out is None:
-            _, columns = _matrix("y", seen["y"])
+            _, columns = matrix("y", seen["y"])
             count, _ = choices(seen["place"], seen.get("weights"), seen.get("starts"))
             out = empty_like_owner(seen["y"], (count, columns), type_name(out_dtype) or seen["y"].dtype)
         else:
@@ -265,13 +268,13 @@ def simulate(y: Array, place: Array, weights: Array | None = None, *, starts: Ar
     given = {"y": y, "place": place, "weights": weights, "starts": starts, "out": out}
     seen = views_of(given)
     problem = CombineProblem(seen["y"], seen["place"], seen.get("weights"), seen.get("starts"), seen["out"])
-    return _run(problem, given, {"schedule": schedule, "seed": seed, "check": check})
+    return run_problem(problem, given, {"schedule": schedule, "seed": seed, "check": check})
 
 
 def simulate_products(a: Array, first: Array, b: Array, second: Array, *, out: Array, check: bool = True) -> Report:
     """`products_of_rows` into a NumPy array `out`, executed on the CPU."""
     given = {"a": a, "first": first, "b": b, "second": second, "out": out}
-    return _run(ProductsProblem(*views_of(given).values()), given, {"check": check})
+    return run_problem(ProductsProblem(*views_of(given).values()), given, {"check": check})
 
 
 def views_of(given: dict[str, Any]) -> dict[str, ArrayView]:
@@ -287,7 +290,8 @@ def views_of(given: dict[str, Any]) -> dict[str, ArrayView]:
     return {name: seen(name, array) for name, array in given.items() if array is not None}
 
 
-def _run(problem: CombineProblem | ProductsProblem, given: dict[str, Any], how: dict[str, Any]) -> Report:
+def run_problem(problem: Any, given: dict[str, Any], how: dict[str, Any]) -> Report:
+    """A checked problem's kernel over NumPy arrays, executed on the CPU."""
     import numpy as np
 
     from ptxkit.sim import Report, run
@@ -300,13 +304,13 @@ def _run(problem: CombineProblem | ProductsProblem, given: dict[str, Any], how: 
 
     def pointer(name: str) -> Any:
         array = given.get(name)
-        numbers = {"weights": np.float32, "out": np.uint8 if isinstance(problem, CombineProblem) else np.float32}
-        kind = numbers.get(name, np.uint8 if name in ("a", "b", "y") else np.uint32)
+        numbers = {"weights": np.float32, "out": np.float32 if isinstance(problem, ProductsProblem) else np.uint8}
+        kind = numbers.get(name, np.uint8 if name in ("a", "b", "x", "y") else np.uint32)
         return np.zeros(4, kind) if array is None or not array.size else bytes_of(array).view(kind)
 
     traced = problem.kernel.trace(**problem.parameters)
     return run(traced, grid=problem.grid, args=values(traced.signature, (), problem.arguments(pointer)), **how)
 
 
-__all__ = ["CombineProblem", "ProductsProblem", "Sums", "choices", "combine", "products_of_rows", "simulate", "simulate_products",
-           "views_of"]
+__all__ = ["MOST_TILES", "CombineProblem", "ProductsProblem", "Sums", "check_rows", "choices", "combine", "matrix", "products_of_rows",
+           "run_problem", "simulate", "simulate_products", "views_of", "wide"]
