@@ -110,18 +110,18 @@ class GatherProducer:
 class WeightsProducer:
     """The producer's thread beside copying warps: it loads the weights of each work tile by tensor copies."""
 
-    def __init__(self, config: GroupedConfig, pipeline: Pipeline, w: TensorMap, tile: Tile[Any]) -> None:
+    def __init__(self, config: GroupedConfig, pipeline: Pipeline, multicast: Multicast, w: TensorMap, tile: Tile[Any]) -> None:
         self.config, self.pipeline, self.position = config, pipeline, Ring(config.stages)
         first = config.loads.weights_evict_first
         hint = createpolicy.fractional.L2__evict_first.b64() if first else None
         self.hinted: Reg[pred] | None = mov.pred(False) if first else None
-        self.copy = weights_copy(config, w, tile, Multicast(), hint, self.hinted)
+        self.copy = weights_copy(config, w, tile, multicast, hint, self.hinted)
 
     def load(self, work: GroupWorkTile, column: Reg[u32]) -> None:
         """Load the weights of a work tile from `column` on. Those that a second tile of tokens reads too get no evict_first hint."""
         pipeline, layout = self.pipeline, self.copy.tile.layout
         if self.hinted is not None:
-            mov.pred(self.hinted, work.end - work.start <= self.config.tile_tokens)
+            mov.pred(self.hinted, work.end - work.start <= self.config.tile_tokens * self.config.along_tokens)
         with ring(self.position, work.stages) as (k, stage, parity):
             with span("wait"):
                 pipeline.acquire(stage, parity)

@@ -421,10 +421,10 @@ class GroupedConfig(TiledConfig):
             return f"a thread cannot hold the block scales of {tile.BN} tokens: take BN=128"
         if operands.layout == "contiguous" and (self.cluster > 1 or CONTIGUOUS_ROWS % self.tile_tokens or self.updates_maps):
             return (f"contiguous groups need tiles of a divisor of {CONTIGUOUS_ROWS} tokens, no clusters, and no map for each group")
-        apart = self.swap_ab or self.tokens.partial_boxes or self.cluster > 1
+        apart = self.swap_ab or self.tokens.partial_boxes or self.along_weights > 1
         if operands.gathered and (apart or scaled or self.updates_maps or self.plan):
-            return ("gathered rows need tokens as rows, without partial boxes, clusters, block scales, maps of each group and a second "
-                    "kernel: take TokensAsRows()")
+            return ("gathered rows need tokens as rows, without partial boxes, clusters along the weights, block scales, maps of each "
+                    "group and a second kernel: take TokensAsRows()")
         if operands.scatter and (self.swap_ab or self.staged or scaled or self.plan):
             return ("rows of results go by number from tokens as rows, by direct stores, without block scales and a second kernel: take "
                     "TokensAsRows() and Direct()")

@@ -12,6 +12,7 @@ from ptxkit.ptx import mov, shfl
 from ptxkit.types import f32, u32
 
 from ..collective.atoms import Mma
+from ..collective.cluster import Cluster
 from ..collective.epilogue import allocate_staging
 from ..collective.epilogue_groups import GroupEpilogue
 from ..collective.epilogue_ops import Strided
@@ -37,7 +38,8 @@ from ..config.parts import Cooperative, Direct, Pingpong, Staged, Tile
 from .groups import Groups, GroupScales, GroupWork, RowScales, TileScales
 
 
-@kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]))
+@kernel(target="sm_90a", block=lambda config: budget.threads(config["schedule"]),
+        cluster=lambda config: config["scheduler"].cluster.size)
 def group_gemm_gathered(w: TensorMap, y: TensorMap, x: Gathered, groups: Groups, out: Strided, x_scale: Ptr[f32], w_scale: GroupScales,
                         out_scale: RowScales, workspace: Ptr[u32], *, operands: GroupOperands = GroupOperands(gathered=True),
                         tokens: TokensAsRows = TokensAsRows(), tile: Tile = Tile(128, 256, 64), stages: int = 3,
@@ -49,8 +51,8 @@ def group_gemm_gathered(w: TensorMap, y: TensorMap, x: Gathered, groups: Groups,
     counter of a dynamic scheduler; warps 1 to 3 copy the rows of X. The mma warpgroups multiply and store, as in `group_gemm`.
 
     Arrivals of a phase. full[stage]: 1, the producer's arrive.expect_tx, and 96, each copying thread's once its cp.async have landed.
-    empty[stage]: one thread of each warpgroup that reads the stage. An mma warpgroup executes a proxy fence between the wait for a stage
-    and its products. See also `OrderedSequence` and `DynamicScheduler`, whose slots the copying warps read as well.
+    empty[stage]: one thread of each warpgroup that reads the stage, in every CTA that shares weights with this one. An mma warpgroup
+    executes a proxy fence between the wait for a stage and its products. See also `OrderedSequence` and `DynamicScheduler`, whose slots the copying warps read as well.
 
     Nothing is read for rows past the end of a group's last tile: they are zeros, and stores end with the group.
     """
@@ -63,7 +65,8 @@ def group_gemm_gathered(w: TensorMap, y: TensorMap, x: Gathered, groups: Groups,
     staging = allocate_staging(Staged(config.buffers) if config.staged else None, mma_warpgroups, config.stored_columns, operands.out,
                                "Y staging")
     kept = smem.array(f32, config.kept_bytes // 4, name="kept for the next tile") if config.kept_bytes else None
-    pipeline = Pipeline(stages, 1 if pingpong else mma_warpgroups, by_threads=True, copying_lanes=THREADS)
+    cluster = Cluster(scheduler.cluster.m, scheduler.cluster.n)
+    pipeline = Pipeline(stages, 1 if pingpong else mma_warpgroups, cluster, by_threads=True, copying_lanes=THREADS)
     turns = OrderedSequence.allocate() if pingpong else None
     tiles = GroupWork(config, groups, workspace, 4 * mma_warpgroups + WARPS)
 
@@ -77,7 +80,7 @@ def group_gemm_gathered(w: TensorMap, y: TensorMap, x: Gathered, groups: Groups,
     with producer_warpgroup(thread, mma_warpgroups):
         with if_(thread < 32), if_(elect()):
             role("producer")
-            weights = WeightsProducer(config, pipeline, w, b_tile)
+            weights = WeightsProducer(config, pipeline, cluster.of_b(), w, b_tile)
             with tiles.work(draws=True) as work:
                 for number in range(config.passes):
                     column = work.n * config.features

@@ -9,8 +9,9 @@ import pytest
 
 from ptxkit import gemm
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.kernels.combine import combine
+from ptxkit.gemm.kernels.combine import combine, spread
 from ptxkit.gemm.launch.combine import CombineProblem, simulate, simulate_products
+from ptxkit.gemm.launch.spread import SpreadProblem, simulate_spread
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.runtime.toolchain import assemble
 from ptxkit.types import f32
@@ -87,6 +88,49 @@ def test_a_rows_bits_depend_on_its_own_choices_alone() -> None:
     assert (whole != other).any()                       # the order of the sums is that of the choices
 
 
+@pytest.mark.parametrize(("tokens", "top", "columns", "gap"), [(5, 2, 64, 0), (3, 9, 40, 0), (4, 3, 37, 0), (3, 4, 64, 3), (2, 2, 2056, 8),
+                                                               (1, 1, 8, 0), (3, 8, 1032, 0), (600, 2, 8, 0), (0, 2, 8, 0)])
+@pytest.mark.parametrize("source", ["bf16", "f16", "f32"])
+@pytest.mark.thinned(2)
+def test_rows_are_copied_to_each_of_their_places(source: str, tokens: int, top: int, columns: int, gap: int) -> None:
+    """Places of no row are written nowhere, rows that nobody names keep what they have, and so does what lies between rows."""
+    rng = np.random.default_rng(tokens + columns)
+    count = tokens * top + 3
+    x, out = guarded(rng, tokens, columns, source, gap), guarded(rng, count, columns, source, gap)
+    place = rng.permutation(count)[:tokens * top].astype(np.int32).reshape(tokens, top)
+    place.reshape(-1)[::5] = rng.choice([-1, count, count + 7], place.reshape(-1)[::5].shape)
+    right = out.copy()
+    for t, k in np.ndindex(place.shape):
+        if 0 <= place[t, k] < count:
+            right[place[t, k]] = x[t]
+    report = simulate_spread(x, place, out=out)
+    assert report.verdict == "clean", str(report)
+    assert (out.view(np.uint8) == right.view(np.uint8)).all()
+    assert np.isnan(cast("Any", out.base).astype(np.float32)[:, columns:]).all()
+
+
+def test_a_spread_says_what_does_not_fit() -> None:
+    """Places of other rows, other columns, other types, and rows that overlap."""
+    x, place, out = view("bf16", 4, 64), view("s32", 4, 2), view("bf16", 8, 64)
+    with pytest.raises(LaunchError, match=r"place has shape \(3, 2\) and x \(4, 64\): it has a row for each row of x"):
+        SpreadProblem(x, view("s32", 3, 2), out)
+    with pytest.raises(LaunchError, match="out"):
+        SpreadProblem(x, place, view("bf16", 8, 56))
+    with pytest.raises(LaunchError, match="out"):
+        SpreadProblem(x, place, view("f16", 8, 64))
+    with pytest.raises(LaunchError, match="must not overlap"):
+        SpreadProblem(x, place, view("bf16", 8, 64, strides=(8, 1)))
+
+
+@pytest.mark.ptxas
+def test_registers_of_a_spread() -> None:
+    """Nothing spills, and an SM has four CTAs."""
+    for more in ({}, {"across": 1}, {"wide": False, "across": 1}, {"source": f32}):
+        found = assemble(spread.trace(**more).ptx()).resources["spread"]
+        assert found.spill_stores == 0, more
+        assert found.registers <= 64, more
+
+
 @pytest.mark.parametrize(("source", "columns"), [("bf16", 72), ("f16", 21), ("f32", 132), ("f32", 0)])
 def test_products_of_pairs_of_rows(source: str, columns: int) -> None:
     rng = np.random.default_rng(2)
@@ -107,7 +151,7 @@ def test_products_of_pairs_of_rows(source: str, columns: int) -> None:
 def test_registers_leave_room_for_three_ctas() -> None:
     """Nothing spills, and an SM has loads of eight rows of 768 threads under way: 96 KiB."""
     for more in ({}, {"ragged": True}, {"source": f32, "result": f32}, {"weighted": False, "at_once": 1},
-                 {"at_once": 1, "across": 4}, {"at_once": 2, "across": 2}):
+                 {"at_once": 1, "across": 4}, {"at_once": 2, "across": 2}, {"once": True}):
         found = assemble(combine.trace(**more).ptx()).resources["combine"]
         assert found.spill_stores == 0, more
         assert found.registers <= 80, more

@@ -63,6 +63,9 @@ def test_many_random_groups(launch: dict[str, Any], dtype: str, gated: bool, out
     ({"lengths": [3, 0, 70], "n": 72, "k": 272, "dtype": "e4m3", "w_dtype": "e5m2", "scales": "row_column"}, {"tile": Tile(64, 64)}),
     ({"lengths": [3, 0, 70], "n": 72, "k": 272, "dtype": "e4m3", "fast_accum": False}, {"tile": Tile(64, 64)}),
     ({"lengths": [5, 66], "n": 37, "k": 64}, {"tile": Tile(64, 64), "store": Direct(1)}),
+    ({"lengths": [0, 1, 70, 300], "n": 136, "k": 192}, {"tile": Tile(64, 64), "schedule": Pingpong(), "scheduler.cluster.m": 2}),
+    ({"lengths": [3, 200, 7], "n": 144, "k": 136, "gated": True}, {"tile": Tile(128, 64), "schedule": Cooperative(2),
+                                                                   "scheduler.cluster.m": 2}),
 ])
 def test_every_schedule_is_equivalent(what: dict[str, Any], parameters: dict[str, Any]) -> None:
     """The checker vouches for it, whatever the order in which warps run."""
@@ -148,7 +151,7 @@ def test_what_is_refused_is_said_in_one_sentence() -> None:
     with pytest.raises(LaunchError, match="take group_gemm with cu_seqlens"):
         GroupProblem(GroupArrays(x, w, numbers, out, gather=numbers), GroupOptions("contiguous"))
     for more in ({"tokens": SwapAB()}, {"tokens": TokensAsRows(True), "tile": Tile(128, 64)},
-                 {"scheduler": StaticGroups(cluster=ClusterShape(2, 1))}):
+                 {"scheduler": StaticGroups(cluster=ClusterShape(1, 2))}):
         with pytest.raises(ConfigError, match="gathered rows need tokens as rows"):
             GroupedConfig(GroupOperands(gathered=True), **{"tile": Tile(128, 64), "schedule": Cooperative(2), **more})
     with pytest.raises(ConfigError, match="groups with offsets"):
