@@ -6,7 +6,7 @@
 Each row has the experts that one card has and tokens whose choices are all of these: those that the layer's own router makes. Timed in
 the same rounds, in random order, as graphs: `products`: gate and up, and down, of rows that were gathered beforehand. `layer`:
 MoE.forward, from the router's product to the sums. `experts`: the same from the router's choices on. `gathered`: with the first product
-gathering its rows. `copied`: with the rows copied by a combine first; the layer does one of both. `separate`: the choices sorted by
+gathering its rows. `copied`: with the rows spread to their experts first; the layer does one of both. `separate`: the choices sorted by
 torch's operators, index_select, the two products and a combine. Ratios are medians of the rounds: `over_products` is the layer's time
 over that of the products (wished: at most 1.12), and `separate_over` that of the separate kernels over that of `experts` (wished: at
 least 1.10). With `--parts` each kernel is timed alone as well. Results are compared before: `copied` has the bits of `separate`, and
@@ -110,7 +110,7 @@ def entries(torch: Any, layer: Layer, made: Sequence[Any], x: Any, with_parts: b
         if how == "gathered" or (how == "experts" and not copies):
             products(own, x, offs, token)
         else:
-            products(own, x.index_select(0, token) if how == "separate" else gemm.combine(x, token[:, None]), offs)
+            products(own, x.index_select(0, token) if how == "separate" else gemm.spread(x, slot), offs)
         return gemm.combine(given, slot, weights)
 
     found = {"products": [lambda own=own: products(own, gathered, routing.offs) for own in made],
@@ -123,7 +123,7 @@ def entries(torch: Any, layer: Layer, made: Sequence[Any], x: Any, with_parts: b
         "gate_up": lambda own: gemm.group_gemm(gathered, own.gate_up, routing.offs, out=hidden, **gate),
         "gate_up_gathered": lambda own: gemm.group_gemm(x, own.gate_up, routing.offs, out=hidden, gather=routing.token, **gate),
         "down": lambda own: gemm.group_gemm(hidden, own.down, routing.offs, out=given),
-        "combine": lambda _: gemm.combine(given, routing.slot, weights), "copy": lambda _: gemm.combine(x, routing.token[:, None]),
+        "combine": lambda _: gemm.combine(given, routing.slot, weights), "copy": lambda _: gemm.spread(x, routing.slot),
         "index_select": lambda _: x.index_select(0, routing.token), "torch_topk": lambda _: logits.topk(layer.top_k)[0].softmax(-1),
         "torch_sort": lambda _: sorted_by_torch(chosen, layer.experts)}
     return found | {name: [lambda own=own, part=part: part(own) for own in made] for name, part in parts.items() if with_parts}

@@ -16,6 +16,7 @@ from ptxkit.gemm.launch.combine import combine as launch_combine
 from ptxkit.gemm.launch.dense import card_of, repeated
 from ptxkit.gemm.launch.dense import gemm as launch_gemm
 from ptxkit.gemm.launch.grouped import copies_first
+from ptxkit.gemm.launch.spread import spread as launch_spread
 from ptxkit.gemm.launch.grouped import group_gemm as launch_grouped
 from ptxkit.gemm.problem.matmul import result_shape
 
@@ -176,18 +177,20 @@ def of_groups(launch: Callable[..., Any], a: Any, b: Any, offs: Any, out: Any, o
     return out
 
 
-def launch_on_gpu(x: Any, w: Any, lengths: Any, **more: Any) -> None:
-    """A product of groups on a GPU. Rows that it would gather are copied first where that was faster."""
+def launch_on_gpu(x: Any, w: Any, lengths: Any, *, back: Any = None, **more: Any) -> None:
+    """A product of groups on a GPU. Rows that it would gather are copied first where that was faster: by `back`, if it is given, a row is
+    read once for all of its places."""
     gather = more.get("gather")
     if gather is not None and x.dtype.itemsize == 2 and not more.get("batch_invariant"):
         rows, (tokens, features), card = gather.shape[0], x.shape, card_of(x.device.index)
         if copies_first(rows, tokens, features, tuple(w.shape), word_of(x.dtype, "a"), more.get("activation") is not None, card):
-            x, more["gather"] = launch_combine(x, gather[:, None], out=x.new_empty((rows, features))), None
+            own = x.new_empty((rows, features))
+            x, more["gather"] = launch_combine(x, gather[:, None], out=own) if back is None else launch_spread(x, back, out=own), None
     launch_grouped(x, w, lengths, **more)
 
 
-def launch_on_cpu(x: Any, w: Any, lengths: Any, *, out: Any, **more: Any) -> None:
-    """The same on the CPU device."""
+def launch_on_cpu(x: Any, w: Any, lengths: Any, *, out: Any, back: Any = None, **more: Any) -> None:
+    """The same on the CPU device, which copies nothing."""
     cpu.grouped(x, w, lengths, out, **more)
 
 
@@ -200,7 +203,8 @@ def grouped(launch: Callable[..., Any]) -> Callable[..., Any]:
             cpu.require()
         refuse_groups(a, b, offs, bias, activation)
         refuse_gather(a, b, gather, back)
-        return of_groups(launch, a, b, offs, out, out_dtype, activation, clear_rest, batch_invariant=batch_invariant, gather=gather)
+        return of_groups(launch, a, b, offs, out, out_dtype, activation, clear_rest, batch_invariant=batch_invariant, gather=gather,
+                         back=back)
 
     return grouped_gemm
 
