@@ -1,9 +1,9 @@
 """Hopper GEMM kernels written with ptxkit: `gemm.gemm(a, b)`, `gemm.hgemm(a, b)` for 16-bit operands, `gemm.Adapter(a, b, out)` for
 the steps of such a call one by one, and `gemm.group_gemm(x, w, cu_seqlens)` for groups of rows with weights of their own, whose gradients
 are `gemm.group_gemm_k(dy, x, cu_seqlens)`.
-`gemm.quantize(x)` makes fp8 operands and their scales, `gemm.combine(y, place, weights)` sums chosen rows, and
-`gemm.choose_experts(logits, top)` and `gemm.sort_choices(experts, count)` say which. Shapes are tuned on their first use in a block
-`with gemm.tuning():`."""
+`gemm.quantize(x)` makes fp8 operands and their scales, `gemm.combine(y, place, weights)` sums chosen rows, `gemm.spread(x, place)` copies
+rows to their places, and `gemm.choose_experts(logits, top)` and `gemm.sort_choices(experts, count)` say which. Shapes are tuned on their
+first use in a block `with gemm.tuning():`."""
 
 from __future__ import annotations
 

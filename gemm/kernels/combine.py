@@ -145,7 +145,8 @@ def combine(y: Rows, choices: Choices, out: Rows, columns: Reg[u32], *, source: 
                 there = place < y.rows
                 if weighted:
                     ld.global_.nc.f32(weight, choices.weights.at(own), pred=there)
-                loaded.append((weight, [elements.read(y, place, at, there & whole, policy) for at, whole in zip(places, inside, strict=True)]))
+                parts = [elements.read(y, place, at, there & whole, policy) for at, whole in zip(places, inside, strict=True)]
+                loaded.append((weight, parts))
             for weight, parts in loaded:
                 for total, value in zip(sums, [value for words in parts for value in elements.values(words)], strict=True):
                     fma.rn.f32(total, weight, value, total) if weighted else add.rn.f32(total, total, value)

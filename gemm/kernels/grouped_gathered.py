@@ -52,7 +52,8 @@ def group_gemm_gathered(w: TensorMap, y: TensorMap, x: Gathered, groups: Groups,
 
     Arrivals of a phase. full[stage]: 1, the producer's arrive.expect_tx, and 96, each copying thread's once its cp.async have landed.
     empty[stage]: one thread of each warpgroup that reads the stage, in every CTA that shares weights with this one. An mma warpgroup
-    executes a proxy fence between the wait for a stage and its products. See also `OrderedSequence` and `DynamicScheduler`, whose slots the copying warps read as well.
+    executes a proxy fence between the wait for a stage and its products. See also `OrderedSequence` and `DynamicScheduler`, whose slots
+    the copying warps read as well.
 
     Nothing is read for rows past the end of a group's last tile: they are zeros, and stores end with the group.
     """

@@ -62,7 +62,7 @@ class CombineProblem:
             raise LaunchError(f"the rows of out are {out.strides[0]} elements apart and have {self.columns}: they must not overlap")
         self.source, self.out = TYPES[y.dtype], TYPES[out.dtype]
         self.weighted, self.ragged, self.empty = weights is not None, starts is not None, not (self.count and self.columns)
-        self.once = not self.ragged and 1 < self.top and self.choices <= self.rows
+        self.once = not self.ragged and self.top > 1 and self.choices <= self.rows
         self.y_row, self.out_row = y.strides[0] if self.rows > 1 else 0, out.strides[0] if self.count > 1 else 0
         self.wide = wide((y, self.y_row), (out, self.out_row), self.columns)
         self.vectors = -(-self.columns * self.source.bits // (8 * VECTOR)) if self.wide else self.columns

@@ -100,7 +100,8 @@ class SortProblem:
         unit = UNROLLED if self.held else LANES
         self.steps = -(-steps // unit) * unit if steps > UNROLLED else steps
         self.grid = self.groups + 1, 1, 1
-        self.parameters: dict[str, Any] = {"threads": threads, "held": self.held, "dense": self.groups < LANES, "early": self.count <= EARLY}
+        self.parameters: dict[str, Any] = {"threads": threads, "held": self.held, "dense": self.groups < LANES,
+                                           "early": self.count <= EARLY}
 
     def arguments(self, pointer: Callable[[str], Any]) -> dict[str, Any]:
         """The kernel's arguments by name."""

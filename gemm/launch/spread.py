@@ -64,7 +64,8 @@ class SpreadProblem:
     @property
     def parameters(self) -> dict[str, Any]:
         """The kernel's compile-time parameters."""
-        return {"source": self.source, "threads": self.threads, "across": self.across, "wide": self.wide, "early": self.rows * self.top <= EARLY}
+        return {"source": self.source, "threads": self.threads, "across": self.across, "wide": self.wide,
+                "early": self.rows * self.top <= EARLY}
 
     def arguments(self, pointer: Callable[[str], Any]) -> dict[str, Any]:
         """The kernel's arguments by name. `pointer` maps the name of an array to its address."""

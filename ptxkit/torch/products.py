@@ -16,8 +16,8 @@ from ptxkit.gemm.launch.combine import combine as launch_combine
 from ptxkit.gemm.launch.dense import card_of, repeated
 from ptxkit.gemm.launch.dense import gemm as launch_gemm
 from ptxkit.gemm.launch.grouped import copies_first
-from ptxkit.gemm.launch.spread import spread as launch_spread
 from ptxkit.gemm.launch.grouped import group_gemm as launch_grouped
+from ptxkit.gemm.launch.spread import spread as launch_spread
 from ptxkit.gemm.problem.matmul import result_shape
 
 from . import cpu

@@ -238,7 +238,8 @@ def test_every_function_refuses_what_requires_grad():
         (functools.partial(gemm.group_gemm_k, cu_seqlens=given), 2, ("out",)),
         (functools.partial(gemm.group_gemm_pointers, given, given, given, given, dtype="bf16"), 0, ("x_scale", "w_scale")),
         (gemm.quantize, 1, ("out", "out_scale")), (functools.partial(gemm.combine, place=given), 1, ("weights", "out")),
-        (functools.partial(gemm.choose_experts, top=2), 1, ()), (attention, 3, ("out", "lse")),
+        (functools.partial(gemm.spread, place=given), 1, ("out",)), (functools.partial(gemm.choose_experts, top=2), 1, ()),
+        (attention, 3, ("out", "lse")),
         (functools.partial(attention_decode, page_table=given, lengths=given), 3, ("out", "lse"))]
     for function, count, names in entries:
         for place in range(count):
