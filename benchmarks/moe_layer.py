@@ -5,12 +5,12 @@
 
 Each row has the experts that one card has and tokens whose choices are all of these: those that the layer's own router makes. Timed in
 the same rounds, in random order, as graphs: `products`: gate and up, and down, of rows that were gathered beforehand. `layer`:
-MoE.forward, from the router's product to the sums. `experts`: the same from the router's choices on. `gathered`: with the first product
-gathering its rows. `copied`: with the rows spread to their experts first; the layer does one of both. `separate`: the choices sorted by
-torch's operators, index_select, the two products and a combine. Ratios are medians of the rounds: `over_products` is the layer's time
+MoE.forward, from the router's product to the sums. `experts`: the same from the router's choices on. Its first product gathers its rows.
+`copied`: with the rows spread to their experts before. `separate`: the choices sorted by torch's operators, index_select, the two products
+and a combine. Ratios are medians of the rounds: `over_products` is the layer's time
 over that of the products (wished: at most 1.12), and `separate_over` that of the separate kernels over that of `experts` (wished: at
-least 1.10). With `--parts` each kernel is timed alone as well. Results are compared before: `copied` has the bits of `separate`, and
-`gathered`, whose tiles may be others, is near them. The exit status is 1 if they are not, or without a GPU.
+least 1.10). With `--parts` each kernel is timed alone as well. Results are compared before: `layer` has the bits of `experts`, `copied`
+those of `separate`, and the former, whose tiles may be others, are near the latter. The exit status is 1 if they are not, or without a GPU.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from ptxkit import gemm
-from ptxkit.gemm.launch.dense import card_of
-from ptxkit.gemm.launch.grouped import copies_first
 from ptxkit.gemm.tools.models import every_grouped
 from ptxkit.measure.files import write_json
 from ptxkit.measure.regimes import REGIMES, Entry, capture, measure, sets_that_are_cold
@@ -96,8 +94,6 @@ def entries(torch: Any, layer: Layer, made: Sequence[Any], x: Any, with_parts: b
     options = {"device": "cuda", "dtype": torch.bfloat16}
     hidden, given = (torch.empty(len(gathered), columns, **options) for columns in (layer.hidden, layer.features))
 
-    copies = copies_first(len(gathered), layer.tokens, layer.features, tuple(made[0].gate_up.shape), "bf16", True, card_of(0))
-
     def products(own: Any, rows: Any, offs: Any, gather: Any = None) -> None:
         gemm.group_gemm(rows, own.gate_up, offs, out=hidden, gather=gather, **gate)
         gemm.group_gemm(hidden, own.down, offs, out=given)
@@ -107,7 +103,7 @@ def entries(torch: Any, layer: Layer, made: Sequence[Any], x: Any, with_parts: b
             offs, token, slot = sorted_by_torch(chosen, layer.experts)
         else:
             offs, _, slot, token = gemm.sort_choices(chosen, layer.experts)
-        if how == "gathered" or (how == "experts" and not copies):
+        if how == "experts":
             products(own, x, offs, token)
         else:
             products(own, x.index_select(0, token) if how == "separate" else gemm.spread(x, slot), offs)
@@ -115,7 +111,7 @@ def entries(torch: Any, layer: Layer, made: Sequence[Any], x: Any, with_parts: b
 
     found = {"products": [lambda own=own: products(own, gathered, routing.offs) for own in made],
              "layer": [lambda own=own: own(x) for own in made],
-             **{how: [lambda own=own, how=how: summed(own, how) for own in made] for how in ("experts", "gathered", "copied", "separate")}}
+             **{how: [lambda own=own, how=how: summed(own, how) for own in made] for how in ("experts", "copied", "separate")}}
     logits = torch.ops.ptxkit.gemm(x, made[0].router.t(), out_dtype=torch.float32)
     parts: dict[str, Callable[[Any], Any]] = {
         "router": lambda own: torch.ops.ptxkit.gemm(x, own.router.t(), out_dtype=torch.float32),
@@ -144,8 +140,8 @@ def row(torch: Any, timer: Any, layer: Layer, rounds: int, with_parts: bool) -> 
             other.router.copy_(made[0].router)
         calls = entries(torch, layer, made, x, with_parts)
         found = {**asdict(layer), "tokens": layer.tokens, "sets": count}
-        results = {name: calls[name][0]() for name in ("layer", "experts", "gathered", "copied", "separate")}
-        off = (results["gathered"].float() - results["separate"].float()).norm() / results["separate"].float().norm()
+        results = {name: calls[name][0]() for name in ("layer", "experts", "copied", "separate")}
+        off = (results["experts"].float() - results["separate"].float()).norm() / results["separate"].float().norm()
         if not torch.equal(results["copied"], results["separate"]) or not float(off) <= NEAR \
                 or not torch.equal(results["layer"], results["experts"]):
             return {**found, "wrong": True}
@@ -157,7 +153,7 @@ def row(torch: Any, timer: Any, layer: Layer, rounds: int, with_parts: bool) -> 
 
     return {**found, "us": {name: round(statistics.median(each), 2) for name, each in us.items()},
             "over_products": ratio("layer", "products"), "experts_over_products": ratio("experts", "products"),
-            "separate_over": ratio("separate", "experts"), "copied_over": ratio("copied", "gathered")}
+            "separate_over": ratio("separate", "experts"), "copied_over": ratio("copied", "experts")}
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:

@@ -424,11 +424,11 @@ def gallery_table() -> str:
 
 
 def moe_table() -> str:
-    lines = header("layer | experts x tokens of one | us | over its products | gathered | copied | separate")
+    lines = header("layer | experts x tokens of one | us | over its products | copied | separate")
     for row in record(MOE)["rows"]:
         us, name = row["us"], row["name"].replace(" gate_up", "").replace(",", "")
         lines.append(f"| {name} | {row['experts']} x {row['mean']:,} | {digits(us['layer'])} | {row['over_products']:.3f} | "
-                     + " | ".join(f"{us[other] / us['experts']:.3f}" for other in ("gathered", "copied", "separate")) + " |")
+                     + " | ".join(f"{us[other] / us['experts']:.3f}" for other in ("copied", "separate")) + " |")
     return block(lines)
 
 

@@ -39,23 +39,23 @@ def on_cpu(x: Array, router: Array, gate_up: Array, down: Array, multiply: Multi
     return combine(multiply(hidden, down, ends, None), slot.reshape(len(x), TOP), weights)
 
 
-def on_gpu(x: Any, router: Any, layer: Callable[[Any, Any, Any], Any]) -> Any:
-    """The same; layer(x, token, ends) does the products. Nothing of it waits for the GPU, so it could be captured into a graph."""
+def on_gpu(x: Any, router: Any, layer: Callable[[Any, Any, Any, Any], Any]) -> Any:
+    """The same; layer(x, token, ends, slot) does the products. Nothing of it waits for the GPU, so it could be captured into a graph."""
     weights, experts = gemm.choose_experts(x.float() @ router.float().T, TOP)
     offs, _, slot, token = gemm.sort_choices(experts, len(router))
-    return gemm.combine(layer(x, token, offs), slot, weights)
+    return gemm.combine(layer(x, token, offs, slot), slot, weights)
 
 
-def in_f16(gate_up: Any, down: Any) -> Callable[[Any, Any, Any], Any]:
+def in_f16(gate_up: Any, down: Any) -> Callable[[Any, Any, Any, Any], Any]:
     """Both products of all experts. The first one reads the tokens where they are."""
-    def layer(x: Any, token: Any, ends: Any) -> Any:
+    def layer(x: Any, token: Any, ends: Any, _: Any) -> Any:
         hidden = gemm.group_gemm(x, gate_up, ends, activation="silu_and_mul", gather=token)
         return gemm.group_gemm(hidden, down, ends, out_dtype="f32")
 
     return layer
 
 
-def in_fp8(torch: Any, gate_up: Any, down: Any) -> Callable[[Any, Any, Any], Any]:
+def in_fp8(torch: Any, gate_up: Any, down: Any) -> Callable[[Any, Any, Any, Any], Any]:
     """The same in e4m3: the first product leaves its result with the scales that the second one reads."""
     def blocks(w: Any) -> tuple[Any, Any]:
         """Weights, and the scale of each block of 128 x 128."""
@@ -64,8 +64,8 @@ def in_fp8(torch: Any, gate_up: Any, down: Any) -> Callable[[Any, Any, Any], Any
 
     (gate_up, gate_up_scale), (down, down_scale) = blocks(gate_up), blocks(down)
 
-    def layer(x: Any, token: Any, ends: Any) -> Any:
-        rows, scale = gemm.quantize(gemm.combine(x, token[:, None]), "1x128")
+    def layer(x: Any, _: Any, ends: Any, slot: Any) -> Any:
+        rows, scale = gemm.quantize(gemm.spread(x, slot), "1x128")
         hidden_scale = torch.empty((down.shape[2] // 128, len(rows)), device="cuda").T
         hidden = gemm.group_gemm(rows, gate_up, ends, x_scale=scale, w_scale=gate_up_scale, activation="silu_and_mul",
                                  out_scale=hidden_scale)

@@ -182,7 +182,6 @@ class GroupLoads:
     weights_evict_first: bool = False
     l2_prefetch_stages: int = 0
     l2_fetch: L2Fetch = 256
-    lets_begin: bool = True
 
     def __post_init__(self) -> None:
         chosen("l2_fetch", self.l2_fetch, get_args(L2Fetch))

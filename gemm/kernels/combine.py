@@ -158,7 +158,7 @@ def combine(y: Rows, choices: Choices, out: Rows, columns: Reg[u32], *, source: 
 
 @kernel(target="sm_90a", block=THREADS)
 def spread(x: Rows, place: Ptr[u32], top: Reg[u32], out: Rows, columns: Reg[u32], *, source: type[Scalar] = bf16,
-           threads: Literal[32, 64, 128, 256] = 256, across: Literal[1, 2, 4] = 4, wide: bool = True, early: bool = False) -> None:
+           threads: Literal[32, 64, 128, 256] = 256, across: Literal[1, 2, 4] = 4, wide: bool = True) -> None:
     """out[place[t, k]] = x[t] for every k below `top`: a row is read once and written to each of its places. Numbers of no row of `out`
     are written nowhere.
 
@@ -171,8 +171,6 @@ def spread(x: Rows, place: Ptr[u32], top: Reg[u32], out: Rows, columns: Reg[u32]
     columns_of = [column + number * threads * elements.count if number else column for number in range(across)]
     inside: list[Reg[pred]] = [(row < x.rows) & (at < columns) for at in columns_of]
     griddepcontrol.wait()
-    if early:
-        griddepcontrol.launch_dependents()
     with if_(inside[0]):
         parts = [elements.read(x, row, at, whole) for at, whole in zip(columns_of, inside, strict=True)]
         first = row * top

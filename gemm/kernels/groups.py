@@ -138,7 +138,8 @@ class GroupWork:
 
     With a plan, some or all groups belong to another kernel with another tile. Kernel 2 waits only before it exits: its inputs are
     already visible, and the kernels write disjoint rows. Its CTAs therefore start as CTAs of kernel 1 run out of work. Waiting for
-    kernel 2 is waiting for both. It lets nothing begin before it has ended (see `combine`).
+    kernel 2 is waiting for both. It lets nothing begin before it has ended (see `combine`), and neither does a product of gathered rows:
+    the product after it, whose static schedule suffers, is the other one of a layer of experts.
     """
 
     def __init__(self, config: GroupedConfig, groups: Groups, workspace: Ptr[u32], readers: int) -> None:
@@ -175,7 +176,7 @@ class GroupWork:
                     copy.prefetch(line, stage * config.tile.BK, group)
         if not self.is_second:
             griddepcontrol.wait()
-            if config.loads.lets_begin:
+            if not config.operands.gathered:
                 griddepcontrol.launch_dependents()
         if self.table is not None:
             with if_((thread >> 5) == TABLE_WARP):

@@ -83,7 +83,7 @@ def _over(operation: Any, values: list[Any]) -> Any:
 @kernel(target="sm_90a", block=lambda config: config["threads"], min_ctas=2)
 def sort_choices(experts: Ptr[u32], offs: Ptr[u32], choice: Ptr[u32], token: Ptr[u32], slot: Ptr[u32], count: Reg[u32], groups: Reg[u32],
                  top: Reg[u32], steps: Reg[u32], *, threads: Literal[128, 1024] = 1024, held: bool = True,
-                 dense: bool = False, early: bool = False) -> None:
+                 dense: bool = False) -> None:
     """`count` choices of `groups` experts, expert after expert, those of one expert in their order; choices of no expert come last.
 
     offs [groups + 1]: where each expert's begin. choice [count]: which choice each place has, and token [count]: the token that it is of,
@@ -94,7 +94,7 @@ def sort_choices(experts: Ptr[u32], offs: Ptr[u32], choice: Ptr[u32], token: Ptr
     has those of step l. `held`: a warp looks at no more, and keeps them from one pass to the other. A lane writes the choices of its mask
     one after another; `dense`, for few experts: the lanes write those of a step together, so that neighbours write neighbours.
 
-    `early`: the next kernel may begin before this one has ended. It is not so by default, for the reason of `combine`.
+    As in `combine`, the next kernel is not launched before this one has ended.
     """
     warps = threads // LANES
     shared = smem.array(u32, 2 * warps, name="own and less of each warp")
@@ -102,8 +102,6 @@ def sort_choices(experts: Ptr[u32], offs: Ptr[u32], choice: Ptr[u32], token: Ptr
     warp = thread >> 5
     first = warp * steps * LANES
     griddepcontrol.wait()
-    if early:
-        griddepcontrol.launch_dependents()
 
     def look(begin: Reg[u32], less: Reg[u32] | None) -> Reg[u32]:
         """The mask of each lane, of at most 32 steps; adds to `less` the choices of experts before this one."""

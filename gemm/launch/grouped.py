@@ -7,11 +7,10 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
-from ptxkit.cards import Card
 from ptxkit.errors import LaunchError
 from ptxkit.newest import Newest
 from ptxkit.runtime import driver
-from ptxkit.runtime.arrays import ArrayView, contiguous_strides, marks
+from ptxkit.runtime.arrays import ArrayView, marks
 from ptxkit.runtime.compiled import Compiled
 from ptxkit.runtime.launch import empty_like_owner, raw_stream, refuse_gradients, same_device, view
 from ptxkit.runtime.launcher import EncodedTensorMap, Extent, Launcher
@@ -24,7 +23,6 @@ from ..config.grouped import GroupedConfig
 from ..config.invariant import varies
 from ..config.parts import BlockScaled, ThreadScaled
 from ..heuristic.grouped import heuristic
-from ..heuristic.grouped_gathered import pays_to_copy
 from ..kernels.clear_groups import clear_groups
 from ..kernels.update_tensormaps import update_tensormaps
 from ..problem.dense import type_name
@@ -129,22 +127,6 @@ class ClearedGroups:
     def run(self, stream: int) -> None:
         """Clear them on a stream."""
         self.launcher(stream, self.grid, self.scalars, ())
-
-
-@functools.lru_cache(1 << 10)
-def copies_first(rows: int, tokens: int, features: int, weights: tuple[int, int, int], dtype: str, gated: bool, card: Card) -> bool:
-    """Whether `rows` of x [tokens, features] are multiplied sooner by weights [G, N, K] if they are copied to their groups before, rather
-    than gathered by the product."""
-    groups, n, _ = weights
-
-    def array(type_: str, *shape: int) -> ArrayView:
-        return ArrayView(0, shape, contiguous_strides(shape), type_, 0, "")
-
-    x, w, lengths, out = (array(dtype, rows, features), array(dtype, *weights), array("s32", groups + 1),
-                          array(dtype, rows, n // 2 if gated else n))
-    options = GroupOptions("cu_seqlens", gated)
-    there = GroupProblem(GroupArrays(array(dtype, tokens, features), w, lengths, out, gather=array("s32", rows)), options)
-    return pays_to_copy(there, heuristic(GroupProblem(GroupArrays(x, w, lengths, out), options), card), card)
 
 
 def updater(config: GroupedConfig, ordinal: int) -> Launcher:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 MOST_CHOICES = 1 << 31
 FEW = 1024                  # choices that four warps look at
-EARLY = 1024                # choices whose products draw their tiles from a counter, so that they may begin while the sort runs
 _launches: Newest[Any, Sums] = Newest()
 
 
@@ -100,8 +99,7 @@ class SortProblem:
         unit = UNROLLED if self.held else LANES
         self.steps = -(-steps // unit) * unit if steps > UNROLLED else steps
         self.grid = self.groups + 1, 1, 1
-        self.parameters: dict[str, Any] = {"threads": threads, "held": self.held, "dense": self.groups < LANES,
-                                           "early": self.count <= EARLY}
+        self.parameters: dict[str, Any] = {"threads": threads, "held": self.held, "dense": self.groups < LANES}
 
     def arguments(self, pointer: Callable[[str], Any]) -> dict[str, Any]:
         """The kernel's arguments by name."""

@@ -16,7 +16,6 @@ from ptxkit.types import TYPES
 from ..kernels.combine import THREADS, VECTOR
 from ..kernels.combine import spread as spread_kernel
 from .combine import MOST_TILES, Sums, check_rows, choices, matrix, run_problem, views_of, wide
-from .route import EARLY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,8 +63,7 @@ class SpreadProblem:
     @property
     def parameters(self) -> dict[str, Any]:
         """The kernel's compile-time parameters."""
-        return {"source": self.source, "threads": self.threads, "across": self.across, "wide": self.wide,
-                "early": self.rows * self.top <= EARLY}
+        return {"source": self.source, "threads": self.threads, "across": self.across, "wide": self.wide}
 
     def arguments(self, pointer: Callable[[str], Any]) -> dict[str, Any]:
         """The kernel's arguments by name. `pointer` maps the name of an array to its address."""

@@ -12,17 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.launch.combine import combine as launch_combine
-from ptxkit.gemm.launch.dense import card_of, repeated
 from ptxkit.gemm.launch.dense import gemm as launch_gemm
-from ptxkit.gemm.launch.grouped import copies_first
-from ptxkit.gemm.launch.grouped import group_gemm as launch_grouped
-from ptxkit.gemm.launch.spread import spread as launch_spread
+from ptxkit.gemm.launch.dense import repeated
+from ptxkit.gemm.launch.grouped import group_gemm as launch_on_gpu
 from ptxkit.gemm.problem.matmul import result_shape
 
 from . import cpu
 from .framework import torch
-from .views import refuse_back, refuse_overlap, word_of
+from .views import refuse_back, refuse_overlap
 from .weight_gradient import ROWS as UNIT
 from .weight_gradient import on_cpu, on_gpu, reads, weight_gradient
 
@@ -177,20 +174,8 @@ def of_groups(launch: Callable[..., Any], a: Any, b: Any, offs: Any, out: Any, o
     return out
 
 
-def launch_on_gpu(x: Any, w: Any, lengths: Any, *, back: Any = None, **more: Any) -> None:
-    """A product of groups on a GPU. Rows that it would gather are copied first where that was faster: by `back`, if it is given, a row is
-    read once for all of its places."""
-    gather = more.get("gather")
-    if gather is not None and x.dtype.itemsize == 2 and not more.get("batch_invariant"):
-        rows, (tokens, features), card = gather.shape[0], x.shape, card_of(x.device.index)
-        if copies_first(rows, tokens, features, tuple(w.shape), word_of(x.dtype, "a"), more.get("activation") is not None, card):
-            own = x.new_empty((rows, features))
-            x, more["gather"] = launch_combine(x, gather[:, None], out=own) if back is None else launch_spread(x, back, out=own), None
-    launch_grouped(x, w, lengths, **more)
-
-
-def launch_on_cpu(x: Any, w: Any, lengths: Any, *, out: Any, back: Any = None, **more: Any) -> None:
-    """The same on the CPU device, which copies nothing."""
+def launch_on_cpu(x: Any, w: Any, lengths: Any, *, out: Any, **more: Any) -> None:
+    """A product of groups on the CPU device."""
     cpu.grouped(x, w, lengths, out, **more)
 
 
@@ -203,8 +188,7 @@ def grouped(launch: Callable[..., Any]) -> Callable[..., Any]:
             cpu.require()
         refuse_groups(a, b, offs, bias, activation)
         refuse_gather(a, b, gather, back)
-        return of_groups(launch, a, b, offs, out, out_dtype, activation, clear_rest, batch_invariant=batch_invariant, gather=gather,
-                         back=back)
+        return of_groups(launch, a, b, offs, out, out_dtype, activation, clear_rest, batch_invariant=batch_invariant, gather=gather)
 
     return grouped_gemm
 

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit.cards import H100, H200
+from ptxkit.cards import H200
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, GroupLoads, GroupOperands, StaticGroups, SwapAB, TokensAsRows
 from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Cooperative, Direct, Pingpong, Tile
 from ptxkit.gemm.heuristic.grouped import heuristic
 from ptxkit.gemm.kernels.grouped_gathered import group_gemm_gathered
-from ptxkit.gemm.launch.grouped import copies_first
 from ptxkit.gemm.launch.simulate_grouped import simulate
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.gemm.tools.grouped_example import example
@@ -99,7 +98,7 @@ def test_every_number_of_tokens_has_a_tile(gated: bool, dtype: str) -> None:
     for mean in (1, 4, 16, 20, 64, 96, 192, 512, 1024, 4096):
         config = heuristic(problem(mean, 32, 4096, 7168, dtype, gated))
         assert not config.swap_ab
-        assert config.cluster == 1
+        assert config.cluster == (2 if mean >= 1024 else 1)
         assert len(config.kernels) == 1
         rows.append(config.tile.BM)
     assert rows[0] == 64
@@ -156,19 +155,3 @@ def test_what_is_refused_is_said_in_one_sentence() -> None:
             GroupedConfig(GroupOperands(gathered=True), **{"tile": Tile(128, 64), "schedule": Cooperative(2), **more})
     with pytest.raises(ConfigError, match="groups with offsets"):
         GroupOperands(layout="masked", gathered=True)
-
-
-def test_rows_are_copied_first_where_that_was_faster() -> None:
-    """On an H100: by the model, where there are many features for each byte of a row; not llama-4 and kimi-k2, whose copies were measured
-    to take longer than what gathering loses, nor where tokens are rows of both tiles, or few."""
-    def copied(groups: int, top: int, tokens: int, features: int, hidden: int) -> bool:
-        return copies_first(tokens * top, tokens, features, (groups, 2 * hidden, features), "bf16", True, H100)
-
-    assert copied(16, 1, 16640, 5120, 8192)
-    assert not copied(16, 1, 16640, 5120, 4096)
-    assert not copied(32, 8, 4096, 7168, 2048)
-    assert not copied(24, 8, 3072, 7168, 2048)
-    assert not copied(8, 2, 2048, 4096, 14336)
-    assert not copied(8, 8, 4096, 7168, 2048)
-    assert not copied(128, 8, 4096, 2048, 768)
-    assert not copied(256, 8, 32, 7168, 256)
