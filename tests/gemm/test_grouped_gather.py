@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit.cards import H200
+from ptxkit.cards import H100, H200
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, GroupLoads, GroupOperands, StaticGroups, SwapAB, TokensAsRows
 from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Cooperative, Direct, Pingpong, Tile
@@ -25,8 +26,9 @@ pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.pure
 
 TILES: tuple[dict[str, Any], ...] = (
-    {"tile": Tile(64, 32)}, {"tile": Tile(64, 72), "stages": 2}, {"tile": Tile(128, 64), "schedule": Pingpong()},
-    {"tile": Tile(128, 128), "store": Direct()}, {"tile": Tile(64, 64, 128), "loads": GroupLoads(True, 2)}, {"tile": Tile(192, 64)})
+    {"tile": Tile(64, 32)}, {"tile": Tile(64, 80), "stages": 2}, {"tile": Tile(128, 64), "schedule": Pingpong()},
+    {"tile": Tile(128, 128), "store": Direct()}, {"tile": Tile(64, 64, 128), "loads": GroupLoads(True, 2)}, {"tile": Tile(192, 64)},
+    {"tile": Tile(64, 64), "scheduler.cluster.m": 2})
 
 
 @st.composite
@@ -106,11 +108,29 @@ def test_every_number_of_tokens_has_a_tile(gated: bool, dtype: str) -> None:
     assert rows == sorted(rows)
 
 
+def test_tiles_of_layers_of_experts() -> None:
+    """As they were fastest on an H100: square ones of few tokens; with a gate of 65 to 128 those whose features and waves are full; and
+    pairs for long groups, on every card."""
+    def tile(mean: int, groups: int, n: int, k: int) -> tuple[int, int]:
+        config = heuristic(problem(mean, groups, n, k, gated=True), H100)
+        return config.tile.BM, config.tile.BN
+
+    assert {tile(mean, 128, 768, 2048) for mean in (1, 4, 16, 32)} == {(64, 64)}
+    assert tile(64, 24, 2048, 7168) == (128, 128)
+    assert tile(128, 128, 2880, 2880) == (128, 192)
+    assert {tile(128, *each) for each in ((8, 2048, 7168), (4, 2048, 7168), (256, 512, 2048))} == {(128, 128)}
+    for card in (H100, H200, H200.with_sms(78)):
+        config = heuristic(problem(1024, 32, 2048, 7168, gated=True), card)
+        assert (config.cluster, config.along_tokens, config.dynamic) == (2, 2, True)
+
+
 @pytest.mark.ptxas
 def test_no_register_is_spilled() -> None:
     """The copying threads keep where their rows begin in the registers that a producer has."""
-    gathered = GroupOperands(gathered=True)
+    gathered, pairs = GroupOperands(gathered=True), DynamicGroups(True, cluster=ClusterShape(2, 1))
     for config in (GroupedConfig(gathered, tile=Tile(128, 256), scheduler=DynamicGroups(True)),
+                   GroupedConfig(replace(gathered, gated=True), tile=Tile(128, 256), scheduler=pairs),
+                   GroupedConfig(replace(gathered, gated=True), tile=Tile(64, 64), scheduler=DynamicGroups()),
                    GroupedConfig(gathered, tile=Tile(128, 192), schedule=Pingpong(), scheduler=DynamicGroups(True)),
                    GroupedConfig(GroupOperands(gated=True, gathered=True), tile=Tile(64, 128), scheduler=DynamicGroups())):
         found = assemble(group_gemm_gathered.trace(**config.parameters).ptx()).resources["group_gemm_gathered"]
