@@ -58,12 +58,18 @@ def host() -> dict[str, float]:
                        "ops.gemm.out(a, b, bias, out=out)": lambda: into(a, b, bias, out=out), "gemm.gemm(a, b)": lambda: gemm.gemm(a, b),
                        "ops.gemm.default(a, b)": lambda: new(a, b), "torch.mm(a, b)": lambda: torch.mm(a, b),
                        "ptxkit.torch.Linear": lambda: ours(a), "torch.nn.Linear": lambda: theirs(a)})
+    x, gradient = a.clone().requires_grad_(), torch.randn(128, 128, **made)
+    plain, plainly = Linear(64, 128, bias=False, **made), torch.nn.Linear(64, 128, bias=False, **made)
+    found |= turns({"ptxkit.torch.Linear, forward and backward": lambda: step(ours, x, gradient),
+                    "torch.nn.Linear, forward and backward": lambda: step(theirs, x, gradient),
+                    "ptxkit.torch.Linear without bias, forward and backward": lambda: step(plain, x, gradient),
+                    "torch.nn.Linear without bias, forward and backward": lambda: step(plainly, x, gradient)}, CALLS // 2)
     return {**found, "ops.gemm.out over gemm.gemm": found["ops.gemm.out(a, b, out=out)"] - found["gemm.gemm(a, b, out)"]}
 
 
 def step(layer: Any, x: Any, gradient: Any) -> Any:
     """A forward and a backward pass; the gradients are new memory."""
-    return torch.autograd.grad(layer(x), (x, layer.weight), gradient)
+    return torch.autograd.grad(layer(x), (x, *layer.parameters()), gradient)
 
 
 def replayed(layers: list[Any], xs: list[Any], gradients: list[Any]) -> Any:

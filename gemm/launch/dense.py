@@ -308,7 +308,7 @@ def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_
         key = marks_of_three(a, b, out)
         if key is not None and (rest is not _NOTHING or options is not PLAIN or config is not None):
             others = marks(*rest)
-            key = None if others is None else (key, others, options, config)
+            key = None if others is None else key + others if options is PLAIN and config is None else (key, others, options, config)
     launch = _launches.get(key, _UNKNOWN) if key is not None else _UNKNOWN
     if launch is _UNKNOWN:
         seen_a, seen_b = view(a, "a"), view(b, "b")
@@ -329,21 +329,28 @@ def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_
     return out
 
 
-def repeated(otherwise: Callable[..., Any]) -> Callable[..., None]:
-    """`gemm(a, b, out)` of dense torch tensors as an operator calls it, in fewer steps where it is a repeated call: what that adds
-    counts. A call with more arguments is `otherwise(a, b, out, ...)`."""
+def repeated(otherwise: Callable[..., Any], recording: Callable[[], bool], changed: Callable[[Any], None]) -> Callable[..., None]:
+    """`gemm(a, b, out, bias=bias)` of dense torch tensors as an operator calls it, in fewer steps where it is a repeated call: what that
+    adds counts. A call with more arguments is `otherwise(a, b, out, ...)`. `recording` says whether torch records gradients, and `changed`
+    tells it what is written."""
     known, stream_of = _launches.get, STREAMS
 
-    def into(a: Any, b: Any, *rest: Any, out: Any) -> None:
+    def into(a: Any, b: Any, bias: Any = None, *rest: Any, out: Any) -> None:
+        changed((out,))
         if rest:
-            otherwise(a, b, out, *rest)
+            otherwise(a, b, out, bias, *rest)
             return
-        if a.requires_grad or b.requires_grad or out.requires_grad:
-            refuse_gradients(("a", a), ("b", b), ("out", out))
-        launch = known((a.data_ptr(), a.shape, a.stride(), a.dtype, b.data_ptr(), b.shape, b.stride(), b.dtype,
-                        out.data_ptr(), out.shape, out.stride(), out.dtype))                    # as `marks_of_three` has them
+        if (a.requires_grad or b.requires_grad or out.requires_grad or (bias is not None and bias.requires_grad)) and recording():
+            refuse_gradients(("a", a), ("b", b), ("out", out), ("bias", bias))
+        if bias is None:                        # as `marks_of_three` has them
+            launch = known((a.data_ptr(), a.shape, a.stride(), a.dtype, b.data_ptr(), b.shape, b.stride(), b.dtype,
+                            out.data_ptr(), out.shape, out.stride(), out.dtype))
+        else:                                   # and after them what `marks` finds of the five others
+            launch = known((a.data_ptr(), a.shape, a.stride(), a.dtype, b.data_ptr(), b.shape, b.stride(), b.dtype,
+                            out.data_ptr(), out.shape, out.stride(), out.dtype,
+                            None, bias.data_ptr(), bias.shape, bias.stride(), bias.dtype, None, None, None))
         if launch is None:
-            _run(a, b, out, _NOTHING, PLAIN, None, None, None)
+            _run(a, b, out, _NOTHING if bias is None else (None, bias, None, None, None), PLAIN, None, None, None)
         else:
             launch.run(stream_of["torch"](launch.like.device))          # as `current_stream`; the first call has put it there
 

@@ -64,7 +64,7 @@ def _recorded_with_lse(overload: Any) -> Any:
         _save(ctx, (*given, *(False, None, False, None)[len(given) - 3:]), output)
         return output
 
-    record = recorder("attention_lse", forward, lambda ctx, *gradients: (None, *_backward(ctx, *gradients)))
+    record = recorder("attention_lse", forward, lambda ctx, *gradients: (None, *_backward(ctx, *gradients))).whole
 
     def call(keys: Any, *given: Any) -> Any:
         if torch.autograd.forward_ad._current_level >= 0:

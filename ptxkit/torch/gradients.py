@@ -13,6 +13,7 @@ from ptxkit.errors import LaunchError
 
 from . import combine, gate
 from .framework import torch
+from .record import is_plain
 
 _ops: Any = torch.ops.ptxkit
 DIFFERENTIATED = (torch.bfloat16, torch.float16, torch.float32)
@@ -89,8 +90,27 @@ def gemm(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     of_c = (beta * dz.float()).to(c_is) if wanted[4] else None
     of_a = of_b = None
     if wanted[0] or wanted[1]:
-        of_a, of_b = _operands(a, b, packed(dz.to(a.dtype)), alpha, wanted)
+        dz = packed(dz if dz.dtype is a.dtype else dz.to(a.dtype))
+        straight = ctx.kernel is not None and alpha == 1.0 and b.ndim == 2 and (a.ndim == 2 or dz.is_contiguous()) and is_plain(dz)
+        of_a, of_b = _by_kernel(ctx.kernel, a, b, dz, wanted) if straight else _operands(a, b, dz, alpha, wanted)
     return of_a, of_b, of_bias, of_residual, of_c, None, None, None, None, None
+
+
+def _by_kernel(product: Any, a: Any, b: Any, dz: Any, wanted: Any) -> tuple[Any, Any]:
+    """The gradients of a [..., K] and a matrix b, as `_operands` has them, by what the dispatcher would call: it costs the host as much as
+    the launches."""
+    rows = a
+    if a.ndim != 2:
+        count = math.prod(a.shape[:-1])
+        rows, dz = a.reshape(count, a.shape[-1]) if wanted[1] else a, dz.view(count, dz.shape[-1])
+    of_a = of_b = None
+    if wanted[0]:
+        turned = a.ndim == 2 and a.stride(0) == 1 and a.shape[0] > 1
+        of_a = product(b, dz.t()).t() if turned else product(dz, b.t())
+        of_a = of_a if a.ndim == 2 else of_a.view(a.shape)
+    if wanted[1]:
+        of_b = product(dz.t(), rows).t() if b.stride(0) == 1 and b.shape[0] > 1 else product(rows.t(), dz)
+    return of_a, of_b
 
 
 def _matrices(a: Any, b: Any, dz: Any) -> Any:
@@ -104,6 +124,8 @@ def _summed(dz: Any, shape: Any, dtype: Any) -> Any:
     column = len(shape) == 2 and not (shape[0] == 1 and shape[1] == dz.shape[-1])
     kept = dz.shape[-2] if column else dz.shape[-1]
     others = [axis for axis in range(dz.ndim) if axis != dz.ndim - (2 if column else 1)]
+    if others and dz.dtype is dtype and not column and len(shape) == 1:
+        return dz.sum(others)                   # in float32, rounded once
     total = dz.sum(others, dtype=torch.float32) if others else dz.float()
     return total.reshape((kept, 1) if column else shape).to(dtype)
 

@@ -11,6 +11,7 @@ from ptxkit.errors import LaunchError
 from .framework import torch
 
 _nn: Any = torch.nn
+_ops: Any = torch.ops.ptxkit
 UNIT = 16
 """Bytes: lines that begin at multiples of it are loaded by tensor copies."""
 
@@ -23,7 +24,7 @@ class Linear(_nn.Linear):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         """x @ weight.T + bias, in one launch."""
-        return torch.ops.ptxkit.gemm.default(x, self.weight.t(), self.bias)
+        return _ops.gemm.default(x, self.weight.t(), self.bias)
 
 
 class GatedMLP(_nn.Module):  # type: ignore[misc]
@@ -64,7 +65,7 @@ class GatedMLP(_nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         """x [..., features] gives [..., features]."""
-        return torch.ops.ptxkit.gemm.default(torch.ops.ptxkit.gated_gemm.default(x, self.gate_up.t()), self.down.t())
+        return _ops.gemm.default(_ops.gated_gemm.default(x, self.gate_up.t()), self.down.t())
 
     def extra_repr(self) -> str:
         """What `print` shows."""

@@ -67,23 +67,29 @@ def _accumulate(launch: Callable[..., None]) -> Callable[..., None]:
         if launch is along_k.on_cpu:
             cpu.require()
         along_k.accumulate(launch, out, a, b, offs)
+        changed((out,))
 
     return accumulate
 
 
 def _into(function: Callable[..., Any]) -> Callable[..., None]:
-    """The out variant of a function: torch makes no functional graph of an operator that returns what it was given."""
-    def into(*arguments: Any, **named: Any) -> None:
-        function(*arguments, **named)
+    """The out variant of a function: torch makes no functional graph of an operator that returns what it was given. Autograd is told that
+    `out` changes, so that it refuses a backward pass that would need what was there."""
+    def into(*arguments: Any, out: Any, **named: Any) -> None:
+        changed((out,))
+        function(*arguments, out=out, **named)
 
     return into
+
+
+changed = torch._C._increment_version
 
 
 OPERATORS = (
     Operator("gemm", f"Tensor a, Tensor b, Tensor? bias=None, {_DENSE}", products.gemm, products.gemm_out, products.gemm_on_cpu, fake.gemm,
              gradients.save_gemm, gradients.gemm, (0, 1)),
     Operator("scaled_gemm", f"{_SCALED}, Tensor? bias=None, ScalarType? out_dtype=None, bool use_fast_accum=False, Tensor? residual=None, "
-             "str? activation=None, bool batch_invariant=False", products.scaled_gemm, products.scaled_gemm_out,
+             "str? activation=None, bool batch_invariant=False", products.scaled_gemm, _into(products.scaled_gemm_out),
              products.scaled_gemm_on_cpu, fake.scaled_gemm, gradients.none_of_scaled, None, ()),
     Operator("gated_gemm", "Tensor a, Tensor b, ScalarType? out_dtype=None", products.gated_gemm, _into(products.gated_gemm),
              products.gated_gemm_on_cpu, fake.gated_gemm, gradients.save_gated, gradients.gated, (0, 1)),
@@ -186,12 +192,14 @@ def _refuse(kind: str) -> Callable[..., Any]:
 def differentiable(overload: Any, operator: Operator) -> Callable[..., Any]:
     """What runs where gradients may be recorded: torch.library.register_autograd in fewer steps, for it is a fifth of a call."""
     enabled, wanted, tangents = torch.is_grad_enabled, torch._C._any_requires_grad, torch.autograd.forward_ad
-    run = below_autograd(operator.name, overload, operator.gpu, operator.cpu)
+    kernel_of = below_autograd(operator.name, overload, operator.gpu, operator.cpu)
+    kernels = operator.gpu, operator.cpu
 
-    def forward(ctx: Any, keys: Any, *given: Any) -> Any:
-        result = run(keys, *given)
-        # Arguments that are their defaults are left out; the first one is `keys`.
-        ctx.wanted = (*ctx.needs_input_grad[1:], *[False] * (count - len(given)))
+    def forward(ctx: Any, run: Any, *given: Any) -> Any:
+        result = run(*given)
+        # Arguments that are their defaults are left out; the first one is `run`.
+        ctx.wanted = ctx.needs_input_grad[1:] + left_out[len(given)]
+        ctx.kernel = run if run in kernels else None
         operator.save(ctx, *given)
         return result
 
@@ -200,12 +208,16 @@ def differentiable(overload: Any, operator: Operator) -> Callable[..., Any]:
         return None, *operator.gradient(ctx, gradient)
 
     count = len(overload._schema.arguments)
+    left_out = [(False,) * (count - given) for given in range(count + 1)]
     record = recorder(operator.name, forward, backward)
 
     def call(keys: Any, *given: Any) -> Any:
         if tangents._current_level >= 0:
             refuse_tangents(operator.name, given)
-        return record(keys, *given) if enabled() and wanted(*given) else run(keys, *given)
+        run = kernel_of(keys)
+        if not (enabled() and wanted(*given)):
+            return run(*given)
+        return (record.plain if run in kernels else record.whole)(run, *given)
 
     return call
 

@@ -36,7 +36,8 @@ def empty(a: Any, b: Any, out_dtype: Any) -> Any:
     """Memory for a @ b."""
     if a.ndim == b.ndim == 2:
         m, n = a.shape[0], b.shape[1]
-        return torch.empty_strided((m, n), (n, 1), dtype=result_dtype(a, out_dtype), device=a.device)      # sooner than torch.empty
+        dtype = result_dtype(a, out_dtype)
+        return a.new_empty_strided((m, n), (n, 1)) if dtype is a.dtype else a.new_empty_strided((m, n), (n, 1), dtype=dtype)
     return a.new_empty(result_shape(a, b), dtype=result_dtype(a, out_dtype))
 
 
@@ -59,16 +60,16 @@ def _fused(a: Any, b: Any, out: Any, bias: Any = None, residual: Any = None, c: 
                        batch_invariant=batch_invariant)
 
 
-gemm_out = repeated(_fused)
+gemm_out = repeated(_fused, torch.is_grad_enabled, torch._C._increment_version)
 """`gemm` on a GPU, into `out`. torch leaves out arguments that are their defaults, so that a plain product costs no look at them."""
 
 
-def gemm(a: Any, b: Any, *rest: Any) -> Any:
+def gemm(a: Any, b: Any, bias: Any = None, *rest: Any) -> Any:
     """`gemm` on a GPU, into new memory."""
     if rest:
-        return _fused(a, b, None, *rest)
+        return _fused(a, b, None, bias, *rest)
     out = empty(a, b, None)
-    gemm_out(a, b, out=out)
+    gemm_out(a, b, bias, out=out)
     return out
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ptxkit.errors import LaunchError
 
@@ -13,7 +14,14 @@ _OWN = "torch._subclasses"          # of torch.compile
 _functorch: Any = torch._functorch.autograd_function
 
 
-def recorder(name: str, forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
+class Recorder(NamedTuple):
+    """What runs an operator and records it: of tensors of which none is a wrapper, and of all."""
+
+    plain: Callable[..., Any]
+    whole: Callable[..., Any]
+
+
+def recorder(name: str, forward: Callable[..., Any], backward: Callable[..., Any]) -> Recorder:
     """What runs an operator and records it. A transform of torch.func comes to the operator once for each of its levels, so that the
     function that is recorded is one of a single level there."""
     def recorded_below(ctx: Any, *given: Any) -> Any:
@@ -32,12 +40,12 @@ def recorder(name: str, forward: Callable[..., Any], backward: Callable[..., Any
         with _functorch.enable_single_level_autograd_function():
             return single.apply(*given)
 
-    return record
+    return Recorder(super(torch.autograd.Function, usual).apply, record)       # `usual.apply` unwraps its arguments first
 
 
 def below_autograd(name: str, overload: Any, gpu: Callable[..., Any], cpu: Callable[..., Any]) -> Callable[..., Any]:
-    """What runs an operator below autograd, given the keys of the dispatcher and the arguments: it is dispatched again, or, where nothing
-    is left to dispatch to but its kernel of a device, that is called. What keys say is asked once; a call of the dispatcher costs 2 us."""
+    """What runs an operator below autograd, by the keys of the dispatcher: it is dispatched again, or, where nothing is left to dispatch
+    to but its kernel of a device, it is that kernel. What keys say is asked once; a call of the dispatcher costs 2 us."""
     after, redispatch, below = torch._C._after_autograd_keyset, overload._handle.redispatch_boxed, torch._C._AutoDispatchBelowAutograd
 
     def dispatched(keys: Any, *given: Any) -> Any:
@@ -51,14 +59,33 @@ def below_autograd(name: str, overload: Any, gpu: Callable[..., Any], cpu: Calla
     devices = {torch._C.DispatchKey.CUDA: gpu, torch._C.DispatchKey.CPU: cpu}
     straight: dict[int, Callable[..., Any] | None] = {}
 
-    def run(keys: Any, *given: Any) -> Any:
+    def kernel(keys: Any) -> Callable[..., Any]:
         seen = keys.raw_repr()
         if seen not in straight:
             straight[seen] = devices.get((keys & after).highestPriorityTypeId())
-        kernel = straight[seen]
-        return dispatched(keys, *given) if kernel is None else kernel(*given)
+        return straight[seen] or functools.partial(dispatched, keys)
 
-    return run
+    return kernel
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether a call of the dispatcher with such tensors would do no more than call the kernel of their device: torch records nothing, no
+    mode or transform is active, and the tensor is neither a wrapper nor a view that is negated."""
+    if _enabled() or _modes() or _transformed() or type(tensor) is not torch.Tensor:
+        return False
+    keys = _keys(tensor)
+    seen = keys.raw_repr()
+    if seen not in _plain:
+        below = keys & torch._C._after_ADInplaceOrView_keyset
+        _plain[seen] = below.highestPriorityTypeId() in _DEVICES and not any(keys.has(wrapper) for wrapper in _WRAPPERS)
+    return _plain[seen]
+
+
+_enabled, _modes, _transformed, _keys = (torch.is_grad_enabled, torch._C._len_torch_dispatch_stack,
+                                         torch._C._are_functorch_transforms_active, torch._C._dispatch_keys)
+_DEVICES = torch._C.DispatchKey.CUDA, torch._C.DispatchKey.CPU
+_WRAPPERS = torch._C.DispatchKey.FuncTorchBatched, torch._C.DispatchKey.FuncTorchGradWrapper
+_plain: dict[int, bool] = {}
 
 
 def refuse_subclasses(name: str, given: tuple[Any, ...], error: NotImplementedError) -> None:
@@ -93,4 +120,4 @@ def autocast(operator: Any, device: str, places: tuple[int, ...]) -> Callable[..
     return cast
 
 
-__all__ = ["autocast", "below_autograd", "recorder", "refuse_tangents"]
+__all__ = ["autocast", "below_autograd", "is_plain", "recorder", "refuse_tangents"]

@@ -70,10 +70,10 @@ def _choose_fake(logits: Any, top: int, over_all: bool = False) -> tuple[Any, An
 def _recorded(overload: Any) -> Any:
     """`choose_experts` where gradients may be recorded."""
     enabled, wanted = torch.is_grad_enabled, torch._C._any_requires_grad
-    run = below_autograd("choose_experts", overload, _choose, _choose_on_cpu)
+    kernel_of = below_autograd("choose_experts", overload, _choose, _choose_on_cpu)
 
-    def forward(ctx: Any, keys: Any, logits: Any, top: int, over_all: bool = False) -> Any:
-        weights, experts = run(keys, logits, top, over_all)
+    def forward(ctx: Any, run: Any, logits: Any, top: int, over_all: bool = False) -> Any:
+        weights, experts = run(logits, top, over_all)
         ctx.over_all = over_all
         ctx.save_for_backward(logits, experts)
         ctx.mark_non_differentiable(experts)
@@ -83,14 +83,14 @@ def _recorded(overload: Any) -> Any:
         logits, experts = ctx.saved_tensors
         return None, of_logits(gradient, logits, experts, ctx.over_all), None, None
 
-    record, tangents = recorder("choose_experts", forward, backward), torch.autograd.forward_ad
+    record, tangents = recorder("choose_experts", forward, backward).whole, torch.autograd.forward_ad
 
     def call(keys: Any, *given: Any) -> Any:
         if tangents._current_level >= 0:
             refuse_tangents("choose_experts", given)
         if enabled() and wanted(*given):
-            return record(keys, *given, *(False,) * (3 - len(given)))
-        return run(keys, *given)
+            return record(kernel_of(keys), *given, *(False,) * (3 - len(given)))
+        return kernel_of(keys)(*given)
 
     return call
 

@@ -136,6 +136,77 @@ def test_a_repeated_call_is_the_launch_that_gemm_would_make(card: Any, monkeypat
             products.gemm_out(given[0], given[1], out=given[2])
 
 
+def test_a_call_with_a_bias_is_repeated_as_one_without(card: Any) -> None:
+    from ptxkit import gemm
+
+    a, b, out, biases = randn(128, 64), randn(128, 64).T, randn(128, 128), [randn(128), randn(128, dtype=torch.float32)]
+    for bias in biases:
+        gemm.gemm(a, b, out, bias=bias)
+        assert not entered(lambda bias=bias: products.gemm_out(a, b, bias, out=out)).keys() & {"_run", "marks", "view"}
+        with pytest.raises(LaunchError, match="bias requires grad"):
+            products.gemm_out(a, b, bias.clone().requires_grad_(), out=out)
+    with pytest.raises(LaunchError, match="bias"):
+        products.gemm_out(a, b, randn(64), out=out)
+
+
+def test_a_gradient_is_by_the_kernel_unless_something_looks_on(device_is_open: Any) -> None:
+    """The same gradients past the dispatcher, through it, and where they are recorded; of a negated view too."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    saw = []
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            saw.append(func)
+            return func(*args, **(kwargs or {}))
+
+    for shape, layout in (((16, 32), "rows"), ((2, 8, 32), "rows"), ((16, 32), "columns"), ((32,), "rows")):
+        x, w = randn(*shape), randn(24, 32)
+        leaf = (x if layout == "rows" else x.T.contiguous().T).requires_grad_()
+        weight = w.requires_grad_()
+        y = ops.gemm(leaf, weight.T)
+        gradient = randn(*y.shape)
+        found: list[Any] = []
+        seen = entered(lambda y=y, leaf=leaf, weight=weight, gradient=gradient, found=found:
+                       found.extend(torch.autograd.grad(y, (leaf, weight), gradient, retain_graph=True)))
+        assert (seen["_by_kernel"], seen["dispatched"], seen["call"]) == (1, 0, 0)
+        with Mode():
+            looked = torch.autograd.grad(y, (leaf, weight), gradient, retain_graph=True)
+        assert saw.count(ops.gemm.default) == 2
+        saw.clear()
+        again = torch.autograd.grad(y, (leaf, weight), gradient, retain_graph=True, create_graph=True)
+        negated = torch.autograd.grad(y, (leaf, weight), torch._neg_view(-gradient))
+        assert all(one.requires_grad for one in again)
+        for one, *others in zip(found, looked, again, negated, strict=True):
+            assert (one.shape, one.stride()) == (others[0].shape, others[0].stride())
+            assert all(torch.equal(one, other) for other in others)
+
+
+def test_what_is_written_is_told_to_autograd(device_is_open: Any) -> None:
+    """A backward pass that needs what `out` held is refused, as by torch's own operators."""
+    a, b, factor = randn(16, 32), randn(16, 32).T, randn(16, 16).requires_grad_()
+    offs = torch.tensor([0, 16], dtype=torch.int32)
+    calls = {"gemm": lambda out: ops.gemm.out(a, b, out=out), "gemm with bias": lambda out: ops.gemm.out(a, b, randn(16), out=out),
+             "scaled_gemm": lambda out: ops.scaled_gemm.out(a, b, torch.ones(1), torch.ones(1), out=out),
+             "grouped_gemm": lambda out: ops.grouped_gemm.out(a, b[None], offs, out=out),
+             "combine": lambda out: ops.combine.out(randn(4, 16), torch.zeros(16, 1, dtype=torch.int32), out=out)}
+    for call in calls.values():
+        out = randn(16, 16)
+        loss = (factor * out).sum()
+        call(out)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+    sums = torch.zeros(1, 32, 32)
+    loss = (factor[0, 0] * sums).sum()
+    ops.weight_gradient_(sums, a, a, offs)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    with torch.inference_mode():
+        ops.gemm.out(a, b, out=randn(16, 16))
+        kept = randn(16, 16)
+    ops.gemm.out(a, b, out=kept)
+
+
 def test_a_route_into_memory_of_another_number_is_refused(card: Any) -> None:
     """Also after a call with the right number of the same arrays."""
     from ptxkit import gemm
