@@ -56,14 +56,19 @@ def _word(value: Any) -> str:
 LOADS = get_args(ScaleLoad)
 
 
-def check_config(config: DenseConfig, problem: Problem) -> None:
-    """Raise LaunchError unless the caller's configuration fits the problem. It may promote without need, and load scales more slowly."""
+def check_product(config: DenseConfig, problem: Problem) -> None:
+    """Raise LaunchError unless the caller's configuration computes what the arguments ask for."""
     check_operands(config.operands, problem.operands)
     if config.fusion != problem.fusion:
         raise LaunchError(f"this config is not for this problem: its fusion is {config.fusion}, the arguments need {problem.fusion}")
     if isinstance(config.sums, BlockScaled) != problem.block_scales:
         raise LaunchError("this config is not for this problem: " + ("it has block scales, the arguments have none"
                           if isinstance(config.sums, BlockScaled) else "its sums are not BlockScaled, the arguments have block scales"))
+
+
+def check_config(config: DenseConfig, problem: Problem) -> None:
+    """Raise LaunchError unless the caller's configuration fits the problem. It may promote without need, and load scales more slowly."""
+    check_product(config, problem)
     if problem.promote and not budget.promoted(config.sums):
         raise LaunchError("this config is not for this problem: its sums stay in the tensor cores, the arguments need Promoted ones")
     for name, given, best_ in (("a", config.loads.a, problem.of_a.copies), ("b", config.loads.b, problem.of_b.copies)):
@@ -87,4 +92,4 @@ def check_config(config: DenseConfig, problem: Problem) -> None:
         raise LaunchError(f"this config splits K {config.splits} ways, and K = {problem.k} has {depth} stages of {config.tile.BK}")
 
 
-__all__ = ["LOADS", "GroupLaunches", "check_config", "check_operands"]
+__all__ = ["LOADS", "GroupLaunches", "check_config", "check_operands", "check_product"]

@@ -22,6 +22,7 @@ from .aligning import Copy
 from .dense import as_one
 from .grid import COUNTER_BYTES, Grid, kernel_of
 from .on_cpu import Array, bytes_of, check_overlap, lines_of, part_of, strided, view_of
+from .parts import check_product
 
 if TYPE_CHECKING:
     from ptxkit.sim import Report
@@ -68,6 +69,8 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
     if problem.empty or not problem.k:
         out[...] = 0
         return Report(checked=False)
+    if config is not None:
+        check_product(config, problem)
     config = config or heuristic(problem, card)
     grid = Grid.of(problem, config, max(1, card.sms // config.cluster))
     workspace = np.full(max(1, (grid.workspace_bytes - COUNTER_BYTES) // 4), np.nan, np.float32)

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit.cards import H200
+from ptxkit.errors import LaunchError
+from ptxkit.gemm.collective.epilogue_ops import Fusion
 from ptxkit.gemm.config import budget
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import (
@@ -35,6 +37,7 @@ from ptxkit.gemm.problem.dense import Arrays, Options, Problem
 from ptxkit.gemm.scheduler.stream_k import MIN_STAGES_OF_PART
 from ptxkit.gemm.tools import reference
 from ptxkit.gemm.tools.samples import GRID, distinct, name, pairwise, picked, shipped, small
+from ptxkit.gemm.tools.verify import dense
 from ptxkit.ptx import mul
 from ptxkit.runtime.arrays import ArrayView
 from ptxkit.sim.policy import SCHEDULES
@@ -209,6 +212,21 @@ def test_what_the_heuristic_takes(m, eights, depth, dtype, out, sms, seed) -> No
 def test_types(a: str, b: str) -> None:
     run(70, 48, 208, a, b, "f32")
     run(1, 16, 16, a, b, "bf16")
+
+
+def test_a_configuration_for_other_arguments_is_refused_as_on_the_card() -> None:
+    a, b, out = np.zeros((8, 16), np.float16), np.zeros((16, 8), np.float16), np.zeros((8, 8), np.float16)
+    for config in (DenseConfig(), DenseConfig(Operands(f16, f16, f16, b_major="mn"), fusion=Fusion(scale="whole"))):
+        with pytest.raises(LaunchError, match="this config is not for this problem"):
+            simulate(a, b, out, config=config)
+
+
+def test_cases_of_structures_are_what_their_configurations_are_for() -> None:
+    """A tuned configuration of fp8 may fuse scales."""
+    found = dense.structures()
+    assert {dense.SCALES[config.fusion.scale] for _, config in found} == set(dense.SCALES.values())
+    for case, config in found:
+        assert case.scales == ("block" if isinstance(config.sums, BlockScaled) else dense.SCALES[config.fusion.scale]), config
 
 
 def test_scales_of_whole_operands() -> None:

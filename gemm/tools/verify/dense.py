@@ -35,6 +35,8 @@ from .trials import Checked, blockwise, launched, wrong
 LOOSE = 0.4                 # of random kinds: extents, addresses and strides that are multiples of nothing
 VECTORS = ("row", "column", "row_column")
 """Scales, of which each row of a has one, each column of b, or both."""
+SCALES: dict[ScaleKind | None, str] = {None: "none", "whole": "one", "row": "row", "column": "column", "row_column": "row_column"}
+"""The scales of a case, by what its configuration fuses."""
 LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
 
 
@@ -163,8 +165,9 @@ def of_config(config: DenseConfig, m: int, n: int, k: int) -> Case:
     operands, scaled = config.operands, isinstance(config.sums, BlockScaled)
     layout = ("n" if operands.a_major == "k" else "t") + ("t" if operands.b_major == "k" else "n")
     exact = operands.a.bits == 8 and budget.promoted(config.sums) and not scaled
+    scales = "block" if scaled else SCALES[config.fusion.scale]
     return Case(m, n, k, operands.a.__name__, operands.b.__name__, operands.out.__name__, layout, int(operands.batched),
-                operands.accumulator.__name__, "block" if scaled else "none", False if exact else None)
+                operands.accumulator.__name__, scales, False if exact else None)
 
 
 def odd(config: DenseConfig) -> list[tuple[int, int, int]]:
@@ -286,9 +289,8 @@ def structures() -> list[tuple[Case, DenseConfig]]:
 
 
 def _swapped() -> Iterator[tuple[Case, DenseConfig]]:
-    scales: dict[str, ScaleKind | None] = {"none": None, "one": "whole", "row": "row", "column": "column", "row_column": "row_column"}
     taken = [fused for fused in FUSIONS if not (fused.c or fused.residual)]
-    for fused, (kind, scale), BN in itertools.product(taken, scales.items(), (48, 104)):
+    for fused, (scale, kind), BN in itertools.product(taken, SCALES.items(), (48, 104)):
         word = "bf16" if kind == "none" else "e4m3"
         activation = _square if fused.activation == "square" else fused.activation or None
         fusion = Fusion(fused.alpha != 1.0, scale, None, TYPES[fused.bias] if fused.bias else None,
