@@ -26,6 +26,7 @@ GALLERY = "2026-11-26-h100-gallery"
 SAMPLE = "2026-11-26-h100-sample"
 MOE = "2026-11-26-h100-moe"
 SHIFTS, GROUPED_RANDOM = "2026-11-26-h100-shifts", "2026-11-26-h100-grouped-random"
+DEEP_GEMM = "2026-11-27-h100-deepgemm"
 BEFORE_AFTER, HOST, HOST_H200 = "2026-11-24-h200-before-and-after", "2026-11-25-host", "2026-11-21-h200-host"
 PLOT = ROOT / "docs" / "random.svg"
 
@@ -511,6 +512,20 @@ def grouped_random(of: Callable[[list[float]], str], rows: str = "rows") -> Figu
     return lambda: of([row[2] for row in record(GROUPED_RANDOM)["random"][rows]])
 
 
+def deep_gemm_table() -> str:
+    """How much longer DeepGEMM takes, by type and layout."""
+    lines = header("type | layout | n | geometric mean | 5th percentile | least | the least is of")
+    columns = record(DEEP_GEMM)["columns"]
+    for kind in ("bf16", "fp8-block"):
+        for layout, ours, theirs in (("contiguous", "ours", "deep_gemm"), ("masked", "ours_masked", "deep_gemm_masked")):
+            found = {row[0]: row[columns.index(theirs)] / row[columns.index(ours)] for row in record(DEEP_GEMM)["rows"]
+                     if f":{kind}:" in row[0]}
+            least, all_ = min(found, key=found.__getitem__), list(found.values())
+            lines.append(f"| {kind} | {layout} | {len(all_)} | {geometric_mean(all_):.3f} | {percentile(all_, 0.05):.3f} | "
+                         f"{found[least]:.3f} | {least.partition(':')[0]} |")
+    return block(lines)
+
+
 def against_commit(which: str) -> Figure:
     """The time at an earlier commit over that now, the cases of the tables."""
     return lambda: f"{MEANS[which]([before / after for _, before, after in record(GROUPED_RANDOM)['before and after']['rows']]):.3f}"
@@ -582,6 +597,7 @@ FIGURES: dict[str, Figure] = {
     "weights.table": weights_table,
     **{f"weights.{lengths}": weights(lengths) for lengths in ("even", "skewed")},
     "grouped.mean": grouped_mean(),
+    "grouped.deepgemm": deep_gemm_table,
     "grouped.without-fp8": grouped_mean(without="fp8"),
     **{f"grouped.{kind}.{name}": grouped_mean(kind, skewed=skewed) for kind in ("bf16", "fp8", "fp8-block")
        for name, skewed in (("alike", False), ("skewed", True))},
