@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ptxkit.errors import LaunchError
 
-from . import attention, attention_decode, combine, cpu, fake, flops, gate, gradients, products, quantized, route
+from . import attention, attention_decode, combine, cpu, fake, flops, gate, gradients, mapped, products, quantized, route
 from . import weight_gradient as along_k
 from .framework import torch
 from .record import autocast, below_autograd, recorder, refuse_tangents
@@ -143,6 +143,7 @@ def define() -> None:
         route.define(_library)
         for name in OTHERS:
             _refuse_kinds(name)
+        torch.library.register_vmap("ptxkit::gemm", mapped.gemm, lib=_library)
         flops.define()
 
 

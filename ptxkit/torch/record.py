@@ -71,7 +71,7 @@ def below_autograd(name: str, overload: Any, gpu: Callable[..., Any], cpu: Calla
 def is_plain(tensor: Any) -> bool:
     """Whether a call of the dispatcher with such tensors would do no more than call the kernel of their device: torch records nothing, no
     mode or transform is active, and the tensor is neither a wrapper nor a view that is negated."""
-    if _enabled() or _modes() or _transformed() or type(tensor) is not torch.Tensor:
+    if torch.compiler.is_dynamo_compiling() or _enabled() or _modes() or _transformed() or type(tensor) is not torch.Tensor:
         return False
     keys = _keys(tensor)
     seen = keys.raw_repr()

@@ -197,6 +197,70 @@ def test_functional_transforms(device: str) -> None:
         assert torch.equal(vmap(run)(x), torch.stack([run(one) for one in x]))
 
 
+def test_a_backward_pass_is_compiled(device: str) -> None:
+    model, x = layer("Linear", device), randn(8, 32, device=device).requires_grad_()
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager", fullgraph=True)):
+        model(x).float().square().sum().backward()
+    wanted = torch.autograd.grad(model(x).float().square().sum(), (x, *model.parameters()))
+    for one, other in zip((x, *model.parameters()), wanted, strict=True):
+        assert torch.equal(one.grad, other)
+
+
+MAPPED = {
+    "rows": ((0, None), (3, 8, 32), (32, 16)),
+    "rows inside": ((1, None), (8, 3, 32), (32, 16)),
+    "weights": ((None, 2), (8, 32), (32, 16, 3)),
+    "both": ((0, 0), (3, 8, 32), (3, 32, 16)),
+    "batches": ((0, 0), (3, 2, 8, 32), (3, 32, 16)),
+    "none": ((0, 0), (0, 8, 32), (0, 32, 16)),
+    "vectors": ((0, None), (3, 32), (32, 16)),
+    "dot": ((0, 0), (3, 32), (3, 32)),
+    "vector by weights": ((0, 0), (3, 32), (3, 32, 16)),
+    "biases": ((0, 0, 0), (3, 8, 32), (3, 32, 16), (3, 16)),
+    "biases alone": ((None, None, 0), (8, 32), (32, 16), (3, 16)),
+    "a bias": ((0, None, None), (3, 8, 32), (32, 16), (16,)),
+    "biases of vectors": ((0, None, 0), (3, 32), (32, 16), (3, 16)),
+    "a column": ((0, None, None), (3, 8, 32), (32, 16), (8, 1)),
+    "a residual": ((0, None, None, None), (3, 8, 32), (32, 16), (16,), (8, 16)),
+    "all": ((0, None, 0, 0, 0), (3, 8, 32), (32, 16), (3, 16), (3, 8, 16), (3, 8, 16)),
+}
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_vmap_is_a_product_for_each_element(device: str, name: str) -> None:
+    """Forward and backward; one product where operands are mapped that make batches."""
+    dims, *shapes = MAPPED[name]
+    given = [randn(*shape, device=device) for shape in shapes]
+    size = next(one.shape[dim] for one, dim in zip(given, dims, strict=True) if dim is not None)
+
+    def loss(*given: Any) -> Any:
+        return ops.gemm(*given, alpha=0.5, beta=2.0 if len(given) > 4 else 0.0, activation="silu")
+
+    def element(at: int, given: Any) -> Any:
+        return loss(*(one if dim is None else one.select(dim, at) for one, dim in zip(given, dims, strict=True)))
+
+    def each(*given: Any) -> Any:
+        return torch.stack([element(at, given) for at in range(size)]) if size else torch.vmap(torch.matmul)(*given)
+
+    found: list[tuple[Any, ...]] = []
+    for run in (torch.vmap(loss, dims), each):
+        leaves = [one.clone().requires_grad_() for one in given]
+        y = run(*leaves)
+        found.append((y, *torch.autograd.grad(y.float().square().sum(), leaves)))
+    assert found[0][0].dtype is found[1][0].dtype
+    for one, other in zip(*found, strict=True):
+        near(one, other)
+
+
+def test_vmap_refuses_what_a_product_refuses(device: str) -> None:
+    a, b, biases = randn(3, 8, 32, device=device), randn(3, 32, 16, device=device), randn(3, 16, device=device)
+    with pytest.raises(LaunchError, match="without c"):
+        torch.vmap(lambda a, b, bias: ops.gemm(a, b, bias, beta=2.0))(a, b, biases)
+    with pytest.raises(LaunchError, match="a is"):
+        torch.vmap(ops.gemm)(a, b[:, 1:])
+    assert torch.vmap(ops.gemm)(a[:0, 0], b[:0, :, 0]).shape == (0,)
+
+
 def test_a_graph_of_any_number_of_tokens_is_exported(device: str) -> None:
     for name in LAYERS:
         model = layer(name, device)
