@@ -53,8 +53,8 @@ PLAIN_SUM = Fusion()
 
 
 def relu(x: Reg[f32]) -> Reg[f32]:
-    """max(x, 0)"""
-    return max_.f32(x, 0.0)
+    """max(x, 0). A NaN stays one."""
+    return max_.NaN.f32(x, 0.0)
 
 
 def silu(x: Reg[f32]) -> Reg[f32]:

@@ -1,4 +1,4 @@
-"""`gemm` under torch.vmap: one product of batches where the kernels have one, else a product for each element."""
+"""Products under torch.vmap: one product of batches where the kernels have one, else a product for each element."""
 
 from __future__ import annotations
 
@@ -36,6 +36,17 @@ def gemm(info: Any, dims: tuple[Any, ...], a: Any, b: Any, bias: Any = None, res
                         for at in range(size)]), 0
 
 
+def gated_gemm(info: Any, dims: tuple[Any, ...], a: Any, b: Any, out_dtype: Any = None) -> tuple[Any, int]:
+    """The result of `gated_gemm` for each element of the mapped extents, and the place of that extent."""
+    a, b = (one if dim is None else one.movedim(dim, 0) for one, dim in zip((a, b), dims, strict=False))
+    if dims[1] is None:
+        return _ops.gated_gemm.default(a, b, out_dtype), 0
+    if not info.batch_size:
+        rows = a.shape[:-1] if dims[0] is None else a.shape[1:-1]
+        return a.new_empty((0, *rows, b.shape[-1] // 2), dtype=result_dtype(a, out_dtype)), 0
+    return torch.stack([_ops.gated_gemm.default(a if dims[0] is None else a[at], b[at], out_dtype) for at in range(info.batch_size)]), 0
+
+
 def _is_one_product(given: list[Any], mapped: list[bool], beta: float) -> bool:
     """Whether the mapped extent is that of a batch, or of the rows of a where its elements are vectors."""
     a, b, bias, _, c = given
@@ -45,4 +56,4 @@ def _is_one_product(given: list[Any], mapped: list[bool], beta: float) -> bool:
     return bias is None or (bias.ndim - mapped[2] == 1 and not (mapped[2] and (c is not None or beta)))
 
 
-__all__ = ["gemm"]
+__all__ = ["gated_gemm", "gemm"]

@@ -144,6 +144,7 @@ def define() -> None:
         for name in OTHERS:
             _refuse_kinds(name)
         torch.library.register_vmap("ptxkit::gemm", mapped.gemm, lib=_library)
+        torch.library.register_vmap("ptxkit::gated_gemm", mapped.gated_gemm, lib=_library)
         flops.define()
 
 

@@ -252,6 +252,20 @@ def test_vmap_is_a_product_for_each_element(device: str, name: str) -> None:
         near(one, other)
 
 
+def test_vmap_of_a_gated_product(device: str) -> None:
+    x, w = randn(3, 8, 32, device=device), randn(3, 32, 16, device=device)
+    both, rows, weights = torch.vmap(ops.gated_gemm), torch.vmap(ops.gated_gemm, (0, None)), torch.vmap(ops.gated_gemm, (None, 0))
+    near(both(x, w), torch.stack([ops.gated_gemm(*each) for each in zip(x, w, strict=True)]))
+    near(rows(x, w[0]), ops.gated_gemm(x, w[0]))
+    near(weights(x[0], w), torch.stack([ops.gated_gemm(x[0], each) for each in w]))
+    assert (both(x[:0], w[:0]).shape, rows(x[:0], w[0]).shape, weights(x[0], w[:0]).shape) == ((0, 8, 8),) * 3
+    leaf = x.clone().requires_grad_()
+    rows(leaf, w[0]).float().square().sum().backward()
+    other = x.clone().requires_grad_()
+    ops.gated_gemm(other, w[0]).float().square().sum().backward()
+    near(leaf.grad, other.grad)
+
+
 def test_vmap_refuses_what_a_product_refuses(device: str) -> None:
     a, b, biases = randn(3, 8, 32, device=device), randn(3, 32, 16, device=device), randn(3, 16, device=device)
     with pytest.raises(LaunchError, match="without c"):

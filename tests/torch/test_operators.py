@@ -277,6 +277,15 @@ def test_weights_that_are_contiguous_along_n_are_read_as_they_lie(device: str, c
         assert len(caplog.records) == (features == 44)
 
 
+def test_what_is_not_a_number_stays_so(device: str) -> None:
+    """As in torch's own activations: a row with a NaN has NaNs, in each of them."""
+    a, b = randn(4, 32, device=device), randn(32, 16, device=device)
+    a[1, 3] = float("nan")
+    for activation in (None, "relu", "gelu", "silu"):
+        assert torch.equal(ops.gemm(a, b, activation=activation).isnan().all(1), torch.arange(4, device=device) == 1)
+    assert torch.equal(ops.gated_gemm(a, b).isnan().all(1), torch.arange(4, device=device) == 1)
+
+
 def test_an_inference_graph_and_vmap(device: str) -> None:
     a, w = randn(3, 8, 16, device=device), randn(16, 8, device=device)
     with torch.inference_mode():
