@@ -174,6 +174,11 @@ def _bits(operand: Operand) -> int:
 
 
 def _register(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
+    if isinstance(value, Reg) and operand.tag != "descriptor":
+        if not fits(operand, value.type):
+            raise _Unfit
+        builder.own(value)
+        return value.operand()
     if isinstance(value, bool):
         raise _Unfit
     if (isinstance(value, Written) and not isinstance(value, Param)) or (isinstance(value, Sink) and operand.sink):
@@ -185,11 +190,6 @@ def _register(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
         if isinstance(value, int):
             return _immediate(operand, value)
         raise _Unfit
-    if isinstance(value, Reg):
-        if not fits(operand, value.type):
-            raise _Unfit
-        builder.own(value)
-        return value.operand()
     if isinstance(value, int):
         return _immediate(operand, value)
     if isinstance(value, float):

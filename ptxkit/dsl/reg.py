@@ -157,15 +157,16 @@ class Scalars(NoQuotient, Value, Generic[T]):
 class Reg(Scalars[T]):
     """A virtual register of scalar type `type`. It belongs to one trace."""
 
-    __slots__ = ("builder", "name", "type")
+    __slots__ = ("_operand", "builder", "name", "type")
 
     def __init__(self, builder: Builder, name: str, type: type[T]) -> None:
         self.builder = builder
         self.name = name
         self.type = type
+        self._operand = tree.Name(name)
 
     def operand(self) -> tree.Name:
-        return tree.Name(self.name)
+        return self._operand
 
     def __repr__(self) -> str:
         return f"Reg[{self.type.__name__}]({self.name})"

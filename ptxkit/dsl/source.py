@@ -6,7 +6,7 @@ import linecache
 import os
 import sys
 from bisect import bisect_right
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,6 +73,7 @@ def of_python(filename: str) -> bool:
     return filename.startswith("<frozen ") or (filename.startswith(_PYTHON) and not installed)
 
 
+@lru_cache(1 << 12)
 def outside(filename: str) -> bool:
     """Whether a file is the user's. `ptxkit.gemm` and `ptxkit.attention` are, and `contextlib` is not."""
     return (not filename.startswith(_PACKAGE) or filename.startswith(_KERNELS)) and filename != _CONTEXTLIB
