@@ -211,6 +211,9 @@ def _view_torch(tensor: Any, torch: Any, name: str) -> ArrayView:
     word = _TORCH.get(tensor.dtype)
     if word is None:
         raise _unknown_type(name, tensor.dtype)
+    if tensor.is_neg():
+        raise LaunchError(f"{name} is a view whose memory holds its negative, as the imaginary part of a conjugate: pass "
+                          f"{name}.resolve_neg()")
     kind = type(tensor)
     if kind not in _TENSORS and getattr(kind, "__torch_dispatch__", None) is not getattr(torch.Tensor, "__torch_dispatch__", None):
         raise LaunchError(f"{name} is a {kind.__name__}, a tensor with operators of its own: pass the plain tensor that it stands for; in "

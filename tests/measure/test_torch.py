@@ -38,6 +38,9 @@ class Tensor:
     def get_device(self) -> int:
         return 0
 
+    def is_neg(self) -> bool:
+        return False
+
     def element_size(self) -> int:
         return 4
 

@@ -35,6 +35,9 @@ class FakeTensor:
     def data_ptr(self) -> int:
         return 0x7000
 
+    def is_neg(self) -> bool:
+        return False
+
     def stride(self) -> tuple[int, ...]:
         return arrays.contiguous_strides(self.shape)
 

@@ -149,6 +149,16 @@ def test_a_call_with_a_bias_is_repeated_as_one_without(card: Any) -> None:
         products.gemm_out(a, b, randn(64), out=out)
 
 
+def test_a_negated_view_is_refused(card: Any) -> None:
+    """A launch would read its memory, which has the other sign. An operator of torch gets memory of its own."""
+    from ptxkit import gemm
+
+    a, b, out = torch.randn(128, 64, dtype=torch.complex64).conj().imag, randn(64, 128, dtype=torch.float32), torch.empty(128, 128)
+    with pytest.raises(LaunchError, match="resolve_neg"):
+        gemm.gemm(a, b, out)
+    gemm.gemm(a.resolve_neg(), b, out)
+
+
 def test_a_gradient_is_by_the_kernel_unless_something_looks_on(device_is_open: Any) -> None:
     """The same gradients past the dispatcher, through it, and where they are recorded; of a negated view too."""
     from torch.utils._python_dispatch import TorchDispatchMode
