@@ -19,10 +19,10 @@ from ptxkit.types import f16
 from .test_products import run_config
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
-TN = Operands(a_major="mn", b_major="mn")
+NT, TN = Operands(), Operands(a_major="mn", b_major="mn")
 
 
-def split(BM: int, BN: int, splits: int, operands: Operands = Operands(), **more: Any) -> DenseConfig:
+def split(BM: int, BN: int, splits: int, operands: Operands = NT, **more: Any) -> DenseConfig:
     return DenseConfig(operands, Tile(BM, BN), scheduler=SplitK(splits, cluster=more.pop("cluster", ClusterShape())), **more)
 
 
@@ -65,8 +65,8 @@ def test_sums_of_large_tiles(config: DenseConfig) -> None:
 @pytest.mark.ptxas
 def test_no_register_is_spilled() -> None:
     found = [split(BM, BN, splits, operands) for BM, BN in ((256, 128), (256, 144), (256, 192), (192, 176)) for splits in (2, 3)
-             for operands in (Operands(), TN)]
-    found += [replace(config, swap_ab=True, store=None) for config in found if config.operands == Operands()]
+             for operands in (NT, TN)]
+    found += [replace(config, swap_ab=True, store=None) for config in found if config.operands == NT]
     for config in found:
         used = assemble(gemm_split_k.trace(**config.parameters).ptx()).resources["gemm_split_k"]
         assert (used.spill_stores, used.spill_loads) == (0, 0), str(config)
