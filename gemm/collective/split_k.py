@@ -235,6 +235,11 @@ class SplitKStore:
     counters: Ptr[u32]
     room: Room
 
+    @property
+    def clears(self) -> bool:
+        """Whether the accumulators are zeroed before a tile's products."""
+        return self.cluster is None and self.room.clears
+
     def begin(self) -> None:
         """Before the first work tile."""
         if self.cluster is not None:

@@ -100,7 +100,6 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
         mainloop = MmaMainloop(sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups, scales=scales, in_parts=True,
                                a_rows=loads.a_rows)
         order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
-        clears = False
         if isinstance(scheduler, StreamK):
             sharing = 1 if pingpong else mma_warpgroups
             runs = RunReduction(workspace, counters, tile.BM // ROWS, tile.BN // 8, sharing, cluster.size)
@@ -110,7 +109,6 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
             blocks = TransposedBlocks.of(to_d.out, epilogue, mma_thread) if isinstance(store, DirectTransposed) else to_d
             room = Room.of(mma_thread.m64_blocks, tile.BN, scheduler.splits, budget.mma_registers(schedule),
                            not mainloop.promotes and operands.accumulator is f32)
-            clears = landing is None and room.clears
             parts = SplitKStore(scheduler, atom, blocks, epilogue.edges, vectors, mma_thread, tile.BM, tile.BN, mma_warpgroups, landing,
                                 workspace, counters, room)
         parts.begin()
@@ -118,7 +116,7 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
         with tiles.work(turn=turn, turns=turns_of, skip=mainloop.position.skip) as work, span("tile"):
             row, column = work.m * tile.BM, work.n * tile.BN
             row = mma_thread.tile_row(row)
-            if clears:
+            if isinstance(parts, SplitKStore) and parts.clears:
                 mainloop.clear()
             with vectors.read(row, column):
                 mainloop.run(work, column, order)
