@@ -27,7 +27,7 @@ NEARLY = 1.005              # of the shortest time: a smaller section is better 
 ROUNDS = 32                 # of tiles that tell how even an order is
 FINE = 64                   # heads worked on together up to which every number is tried; beyond, about 45 numbers of each octave
 
-LEAST_BLOCKS = 2                    # of a warp, in a part of a sequence
+LEAST_BLOCKS = 1                    # of a warp, in a part of a sequence
 MOST_WAVES = 8                      # parts of a sequence where one part each fills the card
 GOOD = 0.9                          # of the best time: fewer parts leave less to combine
 

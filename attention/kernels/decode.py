@@ -13,7 +13,7 @@ from ptxkit.ptx import min as min_
 from ptxkit.types import Scalar, b32, bf16, f32, s32, u32
 
 from ..collective.cache import Cache, Heads, Keys, Values
-from ..collective.merge import Merge
+from ..collective.merge import QUAD, Merge
 from ..collective.softmax import LEAST, OnlineSoftmax, mask_columns, over_row, pack_weights, rescale
 from ..config.decode import BLOCK, RESIDENT, ROWS, WARPS, sides_of
 
@@ -85,11 +85,13 @@ def decode(q: Heads, k: Cache, v: Cache, table: Table, out: Heads, sums: Ptr[f32
     share a block, each with half of the head.
 
     A lane loads operands straight from the cache, 16 bytes at a time: no shared memory, no barrier. The values of a block and the keys of
-    the next one are under way while scores and softmax are computed. At the end the warps' parts meet in shared memory. One barrier stands
-    between their stores and the loads. With `split` the CTA's part goes to `parts`, and `combine` puts the parts together.
+    the next one are under way while scores and softmax are computed, and so is the page of the block after it. At the end the warps' parts
+    meet in shared memory. One barrier stands between their stores and the loads. With `split` the CTA's part goes to `parts`, and `combine`
+    puts the parts together.
 
-    Before griddepcontrol.wait a warp reads the lengths and the table, and prefetches its first blocks. What is read then only says what is
-    prefetched, inside of the cache: it is read again after the wait.
+    The next launch may begin at once, and waits for this one at its own griddepcontrol.wait. Before that a warp reads the lengths and the
+    table, and prefetches its first blocks. What is read then only says what is prefetched, inside of the cache: it is read again after the
+    wait.
     """
     multiply = opcode(f"mma.sync.aligned.m16n8k16.row.col.f32.{type.__name__}.{type.__name__}.f32")
     sides = sides_of(head)
@@ -102,6 +104,7 @@ def decode(q: Heads, k: Cache, v: Cache, table: Table, out: Heads, sums: Ptr[f32
     batch, part = mov.u32(ctaid.x), mov.u32(ctaid.z)
     kv_head = mov.u32(ctaid.y) // shape.slices
     skipped = (ctaid.y - kv_head * shape.slices) * ROWS
+    griddepcontrol.launch_dependents()
     first_head, rows = kv_head * shape.group + skipped, min_.u32(shape.group - skipped, ROWS)
 
     of_sequence, blocks_of_page = table.pages.at(mul.wide.u32(batch, table.row)), page // BLOCK
@@ -116,12 +119,16 @@ def decode(q: Heads, k: Cache, v: Cache, table: Table, out: Heads, sums: Ptr[f32
     def row_of(number: Reg[u32]) -> Reg[u32]:
         return (number & 0) if blocks_of_page == 1 else (number - number // blocks_of_page * blocks_of_page) * BLOCK
 
+    def page_of(number: Reg[u32], found: Reg[u32]) -> None:
+        """The page of a block as it is in the table, if the table has it."""
+        ld.global_.nc.u32(found, of_sequence.at(number // blocks_of_page), pred=number < most)
+
     reach = length_of(ld.relaxed.gpu.global_.s32(table.lengths.at(batch)))
-    early = [(first + stride * number, mov.u32(0)) for number in range(AHEAD)]
-    for number, its_page in early:
+    soon = [(first + stride * number, mov.u32(0)) for number in range(AHEAD)]
+    for number, its_page in soon:
         ld.relaxed.gpu.global_.u32(its_page, of_sequence.at(number // blocks_of_page), pred=number < most)
     line = lane & (BLOCK - 1)
-    for number, its_page in early:
+    for number, its_page in soon:
         min_.u32(its_page, its_page, table.last)
         there = number * BLOCK + line < reach
         for cache, whose in ((k, lane < BLOCK), (v, lane >= BLOCK)):    # a lane has a row of keys or of values
@@ -129,8 +136,11 @@ def decode(q: Heads, k: Cache, v: Cache, table: Table, out: Heads, sums: Ptr[f32
             of_page = of_head.at(mul.wide.u32(its_page, cache.page))
             cp.async_.bulk.prefetch.L2.global_(of_page.at(mul.wide.u32(row_of(number) + line, cache.row)), width * 2, pred=there & whose)
     griddepcontrol.wait()
-    griddepcontrol.launch_dependents()
 
+    here, ahead, later = (mov.u32(0) for _ in range(3))
+    signed = ld.global_.nc.s32(table.lengths.at(batch))
+    page_of(first, here)
+    page_of(first + stride, ahead)
     queries = [[Vec([mov.b32(0) for _ in range(4)]) for _ in range(width // 32)] for _ in range(2)]
     for half, words in enumerate(queries):
         place = q.at(batch, first_head + g + 8 * half).at(side * (width * 2) + t * 16).cast(b32)
@@ -143,20 +153,14 @@ def decode(q: Heads, k: Cache, v: Cache, table: Table, out: Heads, sums: Ptr[f32
     shared = SharedScores(team, side, lane, teams) if sides > 1 else None
     weights = [Vec([mov.b32(0) for _ in range(4)])]
 
-    def page_of(number: Reg[u32], found: Reg[u32]) -> None:
-        """The page of a block, if the table has it."""
-        ld.global_.nc.u32(found, of_sequence.at(number // blocks_of_page), pred=number < most)
-        min_.u32(found, found, table.last)
-
-    here = mov.u32(0)
-    signed = ld.global_.nc.s32(table.lengths.at(batch))
-    page_of(first, here)
+    for number in (here, ahead):
+        min_.u32(number, number, table.last)
     length = length_of(signed)
     end = ceil_div(length, BLOCK)
     keys.load(here, row_of(first), first < end)
     with for_range(end, start=first, step=stride) as block:
-        following, ahead = block + stride, mov.u32(0)
-        page_of(following, ahead)
+        following = block + stride
+        page_of(following + stride, later)
         left = length - block * BLOCK
         lines = values.load(here, row_of(block), left)
         scores = [Vec([mov.f32(0.0) for _ in range(4)]) for _ in range(2)]
@@ -167,7 +171,6 @@ def decode(q: Heads, k: Cache, v: Cache, table: Table, out: Heads, sums: Ptr[f32
         keys.load(ahead, row_of(following), following < end)
         if shared is not None:
             shared.add(scores)
-        mov.u32(here, ahead)
         both = Vec([register for score in scores for register in score])
         limit: Reg[s32] = mov.b32(left - t * 2)
         mask_columns(both, [limit, limit])
@@ -175,6 +178,8 @@ def decode(q: Heads, k: Cache, v: Cache, table: Table, out: Heads, sums: Ptr[f32
         pack_weights(type, both, weights)
         for tile, sum_ in enumerate(output):
             multiply(sum_, weights[0], values.operand(lines, tile // 8, tile % 8), sum_)
+        mov.u32(here, ahead)
+        min_.u32(ahead, later, table.last)
 
     for half, exponent in enumerate(softmax.exponents()):
         row = team * ROWS + g + 8 * half
@@ -189,9 +194,9 @@ def decode(q: Heads, k: Cache, v: Cache, table: Table, out: Heads, sums: Ptr[f32
                     tiles = output[8 * span + at % 2 * 4:][:4]
                     st.shared__cta.v4.f32(own + (64 * span + 16 * at), Vec([list(tile)[2 * half + at // 2] for tile in tiles]))
     bar.sync(0)
-    for item in range(0, ROWS * head, WARPS * WARP):
-        row, column = (thread + item) // head, (thread + item) & (head - 1)
-        place_of = (column & (head - 64)) + ((column & 12) << 2) + ((column >> 4 & 3) << 2) + (column & 3)
+    for item in range(0, ROWS * head // QUAD, WARPS * WARP):
+        row, column = (thread + item) // (head // QUAD), ((thread + item) & (head // QUAD - 1)) * QUAD
+        staged = (column & (head - 64)) + ((column & 12) << 2) + ((column >> 4 & 3) << 2)
         with if_(row < rows):
             merge = Merge()
             tops = [ld.shared__cta.f32(tops_of.at(row) + other * ROWS) for other in range(teams)]
@@ -199,11 +204,11 @@ def decode(q: Heads, k: Cache, v: Cache, table: Table, out: Heads, sums: Ptr[f32
                 merge.raise_to(top)
             for other, top in enumerate(tops):
                 merge.add(top, ld.shared__cta.f32(totals_of.at(row) + other * ROWS),
-                          ld.shared__cta.f32(values_of.at(row * pitch + place_of) + other * ROWS * pitch))
+                          ld.shared__cta.v4.f32(values_of.at(row * pitch + staged) + other * ROWS * pitch))
             of_row = batch * shape.heads + (first_head + row)
             if split:
                 found = mul.wide.u32(part, mov.u32(nctaid.x) * shape.heads) + mul.wide.u32(of_row, 1)
-                st.global_.f32(parts.values.at(found * head).at(column), merge.value)
+                st.global_.v4.f32(parts.values.at(found * head).at(column), Vec(merge.values))
                 with if_(column == 0):
                     st.global_.f32(parts.tops.at(found), merge.top)
                     st.global_.f32(parts.totals.at(found), merge.total)
@@ -214,26 +219,43 @@ def decode(q: Heads, k: Cache, v: Cache, table: Table, out: Heads, sums: Ptr[f32
 @kernel(target="sm_90a", block=lambda config: config["head"])
 def combine(parts: Parts, out: Heads, sums: Ptr[f32], splits: Reg[u32], *, head: int = 128, type: type[Scalar] = bf16,
             lse: bool = False) -> None:
-    """Put the parts of each row together, in their order. The grid is B x heads; a thread has one element, and the loads of some parts
-    under way."""
-    column, batch, of_head = mov.u32(tid.x), mov.u32(ctaid.x), mov.u32(ctaid.y)
+    """Put the parts of each row together. The grid is B x heads. Each of four teams of threads has every fourth part, and the loads of some
+    of them under way. Then the teams' sums are added in their order. A thread has four elements of the row."""
+    threads = head // QUAD                                              # of a row
+    values_of = smem.array(f32, QUAD * head, align=16, name="weighted sums of a team")
+    tops_of, totals_of = (smem.array(f32, QUAD, name=name) for name in ("maxima", "sums of weights"))
+    team, column = mov.u32(tid.x) // threads, (mov.u32(tid.x) & (threads - 1)) * QUAD
+    batch, of_head = mov.u32(ctaid.x), mov.u32(ctaid.y)
     number, every = batch * nctaid.y + of_head, mov.u32(nctaid.x) * nctaid.y
     merge = Merge()
-    griddepcontrol.wait()
     griddepcontrol.launch_dependents()
-    with for_range(splits, step=AT_ONCE) as first:
+    griddepcontrol.wait()
+    with for_range(splits, start=team, step=QUAD * AT_ONCE) as first:
         loaded = []
         for offset in range(AT_ONCE):
-            part = first + offset
+            part = first + QUAD * offset
             there = part < splits
             place = mul.wide.u32(part, every) + mul.wide.u32(number, 1)
-            top, total, value = mov.f32(LEAST), mov.f32(0.0), mov.f32(0.0)
+            top, total, four = mov.f32(LEAST), mov.f32(0.0), Vec([mov.f32(0.0) for _ in range(QUAD)])
             ld.global_.nc.f32(top, parts.tops.at(place), pred=there)
             ld.global_.nc.f32(total, parts.totals.at(place), pred=there)
-            ld.global_.nc.f32(value, parts.values.at(place * head).at(column), pred=there)
-            loaded.append((top, total, value))
+            ld.global_.nc.v4.f32(four, parts.values.at(place * head).at(column), pred=there)
+            loaded.append((top, total, four))
         merge.join(loaded)
-    merge.store(type, out.at(batch, of_head), column, sums.at(number) if lse else None)
+    st.shared__cta.v4.f32(values_of.at(team * head + column), Vec(merge.values))
+    with if_(column == 0):
+        st.shared__cta.f32(tops_of.at(team), merge.top)
+        st.shared__cta.f32(totals_of.at(team), merge.total)
+    bar.sync(0)
+    with if_(team == 0):
+        whole = Merge()
+        found = [(ld.shared__cta.f32(tops_of.at(other)), ld.shared__cta.f32(totals_of.at(other)),
+                  ld.shared__cta.v4.f32(values_of.at(column) + other * head)) for other in range(QUAD)]
+        for top, _, _ in found:
+            whole.raise_to(top)
+        for each in found:
+            whole.add(*each)
+        whole.store(type, out.at(batch, of_head), column, sums.at(number) if lse else None)
 
 
 __all__ = ["DecodeShape", "Parts", "Table", "combine", "decode"]

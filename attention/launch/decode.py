@@ -71,8 +71,8 @@ def attention_decode(q: Any, k_cache: Any, v_cache: Any, page_table: Any, length
 
     `lse`: f32 [B, H], the logarithm of the sum of the exponentials of the scaled scores. `splits`: the CTAs that share the keys of a
     sequence; None chooses from max pages, B, H_kv and the SMs. With more than one a second launch combines their parts in a fixed order.
-    `workspace` holds the parts: f32, contiguous, at least splits x B x H x (D + 2) elements. `out`, `lse` and `workspace` None are
-    allocated with the library of q. `stream` None is that library's current stream; on another one give `workspace`.
+    `workspace` holds the parts: f32, contiguous, at a multiple of 16 bytes, at least splits x B x H x (D + 2) elements. `out`, `lse` and
+    `workspace` None are allocated with the library of q. `stream` None is that library's current stream; on another one give `workspace`.
 
     With `out`, `workspace`, and `lse` where it is asked for, a repeated call allocates nothing and waits for nothing.
     """
@@ -131,9 +131,9 @@ def _prepare(given: tuple[Any, ...], scale: float | None, splits: int | None, wo
 
 def _check_workspace(workspace: ArrayView, needed: int) -> None:
     if workspace.dtype != "f32" or len(workspace.shape) != 1 or workspace.shape[0] < needed or workspace.strides != (1,) \
-            or workspace.pointer % 4:
+            or workspace.pointer % 16:
         raise LaunchError(f"workspace is {workspace.dtype} of shape {workspace.shape} and begins at address {workspace.pointer:#x}: it is "
-                          f"f32 [n], contiguous, with at least {needed:,} elements")
+                          f"f32 [n], contiguous, at a multiple of 16 bytes, with at least {needed:,} elements")
 
 
 __all__ = ["Launch", "Plan", "attention_decode"]
