@@ -13,11 +13,15 @@ brings its 512 bytes, of which this takes 44 and mma 4 for each 8 tokens.
 mma sums over k in any order, as long as both operands have the same. So lane t of four has the 16 neighbouring k of 64 from 16 t on, and
 reads them of X by two loads of 16 bytes, a stage before it uses them: X comes from the L2, which all CTAs read it from.
 
-A CTA has 128 rows of W. One warp brings stages of 512 along K by bulk copies: 34 KB of weights and scales in four copies, for 64 rows of
-W are contiguous as they are packed. Copies of 16 rows each, and of each token, took as long to issue as memory took to bring them. The
-other warps multiply some of the rows by 128 of k, which have one scale. The SPLIT CTAs of a cluster share the groups along K, and each of
-them has a part of the results: all warps store their sums for it in its shared memory, and it adds them in a fixed order, so that a result
-has the same bits in every run.
+One warp of a CTA brings stages of 34 KB of weights and scales in two or four bulk copies, for 64 rows of W are contiguous as they are
+packed. Copies of 16 rows each, and of each token, took as long to issue as memory took to bring them. The other warps multiply 64 rows, or
+some of them, by 128 of k, which have one scale. The SPLIT CTAs of a cluster share the groups along K, and each of them has a part of the
+results: all warps store their sums for it in its shared memory, and it adds them in a fixed order, so that a result has the same bits in
+every run.
+
+A stage is 64 rows by 1,024 of k, so that no two warps of a CTA load the same tokens: what a warp loads of them is half as much as its
+weights, and comes from the L2 beside the weights. 64 rows a CTA are also more CTAs, of which a narrow W has few. Where W has more bands of
+64 rows than the card has SMs, a CTA has 128 rows by 512 of k instead, unless that fills the last wave of CTAs much less.
 
 Weights are constant, X is not: the kernel begins while the launch before it ends, asks for its first stages of weights, and then waits
 for X.
@@ -26,6 +30,7 @@ for X.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import chain, product
 from typing import Any
@@ -46,10 +51,7 @@ from ptxkit.types import b32, bf16, f32, u32
 LANES, GROUP = 32, 128
 ROWS, DEPTH = 16, 64                                                 # of W in an operand of mma, and k of four of them
 TILES, BAND = 4, 64                                                  # operands along the 64 rows that are contiguous
-QUARTERS = 4                                                         # groups of a stage
-PARTS = 2                                                            # bands of a CTA
-WIDE = BAND * PARTS                                                  # rows of a CTA
-RUN = GROUP * QUARTERS                                                # k of a stage
+PIECES = 8                                                           # groups of 64 rows in a stage
 PIECE, SCALES = GROUP * BAND // 8, BAND // 2                         # words of a group of a band: weights, scales
 copy = cp.async_.bulk.shared__cluster.global_.mbarrier__complete_tx__bytes
 MASK, EXPONENT, BIAS = 0x000F000F, 0x43004300, 0x43084308            # (128, 128) and (136, 136) in bf16
@@ -85,27 +87,27 @@ def unpacked(word: Reg[u32]) -> list[Reg[b32]]:
 
 def threads(config: Mapping[str, Any]) -> int:
     """Of a CTA: the warps that multiply, and the one that loads."""
-    return LANES * (QUARTERS * PARTS * config["SHARERS"] + 1)
+    return LANES * (PIECES * config["SHARERS"] + 1)
 
 
 @kernel(target="sm_90a", block=threads, cluster=lambda config: config["SPLIT"])
 def w4a16(x: Ptr[bf16], weights: Ptr[u32], scales: Ptr[u32], y: Ptr[bf16], m: Reg[u32], n: Reg[u32], k: Reg[u32], share: Reg[u32], *,
-          TOKENS: int = 16, SPLIT: int = 1, SHARERS: int = 1, STAGES: int = 4) -> None:
-    """y [m, n] = x [m, k] times the weights. A cluster has 128 rows of them, and each of its CTAs `share` groups of 128 along K, the last
-    what is left.
+          TOKENS: int = 16, SPLIT: int = 1, PARTS: int = 1, SHARERS: int = 1, STAGES: int = 3) -> None:
+    """y [m, n] = x [m, k] times the weights. A cluster has PARTS bands of 64 rows of them, and each of its CTAs `share` groups of 128 along
+    K, the last what is left.
 
-    TOKENS, 8 or 16, is at least m. SHARERS warps share a band of 64 rows and a group of 128: each has some of its operands. The last warp
-    loads: lanes 0 and 1 the weights and the scales of a band each.
+    TOKENS, 8 or 16, is at least m. SHARERS warps share a band and a group: each has some of its operands. The last warp loads: each of its
+    lanes 0 to PARTS - 1 the weights and the scales of a band.
 
     full[stage]: 1 arrival, the arrive.expect_tx of lane 0. empty[stage]: lane 0 of each other warp. The cluster has a barrier before its
     CTAs store sums for one another, which begins at once, and one after it.
     """
-    halves, warps = TOKENS // 8, QUARTERS * PARTS * SHARERS
-    of_weights = smem.array(u32, STAGES * PARTS * QUARTERS * PIECE, align=128, name="weights")
-    of_scales = smem.array(u32, STAGES * PARTS * QUARTERS * SCALES, align=128, name="scales")
-    rows = WIDE // SPLIT                                             # whose results a CTA has
+    halves, warps, along = TOKENS // 8, PIECES * SHARERS, PIECES // PARTS     # groups of a stage
+    of_weights = smem.array(u32, STAGES * PIECES * PIECE, align=128, name="weights")
+    of_scales = smem.array(u32, STAGES * PIECES * SCALES, align=128, name="scales")
+    rows = BAND * PARTS // SPLIT                                     # whose results a CTA has
     pitch = rows + 4                                                 # of a token's sums: lanes t and t + 1 are 8 banks apart
-    sums = smem.array(f32, SPLIT * QUARTERS * TOKENS * pitch, align=16, name="sums of all warps")
+    sums = smem.array(f32, SPLIT * along * TOKENS * pitch, align=16, name="sums of all warps")
     stages = Pipeline(STAGES, consumers=warps)
     thread, lane = mov.u32(tid.x), mov.u32(laneid)
     warp, band = thread >> 5, (mov.u32(ctaid.x) // SPLIT) * PARTS
@@ -113,7 +115,7 @@ def w4a16(x: Ptr[bf16], weights: Ptr[u32], scales: Ptr[u32], y: Ptr[bf16], m: Re
     bands = least.u32(PARTS, n // BAND - band)                       # the last CTA may have one
     first = least.u32(rank * share, k // GROUP)
     groups = least.u32(share, k // GROUP - first)
-    rounds = (groups + (QUARTERS - 1)) // QUARTERS
+    rounds = (groups + (along - 1)) // along
     with if_(thread == 0):
         stages.init()
     if SPLIT > 1:
@@ -123,33 +125,33 @@ def w4a16(x: Ptr[bf16], weights: Ptr[u32], scales: Ptr[u32], y: Ptr[bf16], m: Re
         place = (band + lane) * (k // GROUP) + first
         sources = weights.at(mul.wide.u32(place, PIECE)), scales.at(mul.wide.u32(place, SCALES))
         with ring(STAGES, rounds) as (step, stage, parity):
-            done = step * QUARTERS
-            now = least.u32(QUARTERS, groups - done)
+            done = step * along
+            now = least.u32(along, groups - done)
             full = stages.producer_acquire(stage, parity)
             fence.proxy.async_.shared__cta()                         # the warps' loads from the stage, before the copies into it
             mbarrier.arrive.expect_tx.shared__cta.b64(full, now * bands * (4 * (PIECE + SCALES)), pred=lane == 0)
             bar.warp.sync(0xFFFFFFFF)
             with if_(lane < bands):
-                target = (stage * PARTS + lane) * QUARTERS
+                target = (stage * PARTS + lane) * along
                 for array, source, words in ((of_weights, sources[0], PIECE), (of_scales, sources[1], SCALES)):
                     copy(array.at(target * words), source.at(done * words), now * (4 * words), full)
         if SPLIT > 1:
             barrier.cluster.wait.acquire.aligned()
     with else_():
         griddepcontrol.wait()                                        # x may be the result of the launch before
-        g, t, part, quarter = lane >> 2, lane & 3, warp // SHARERS % PARTS, warp // (PARTS * SHARERS)
+        g, t, part, number = lane >> 2, lane & 3, warp // SHARERS % PARTS, warp // (PARTS * SHARERS)
         own = (warp % SHARERS) * (TILES // SHARERS)                  # the first of the operands of this warp
         total = [[[mov.f32(0.0) for _ in range(4)] for _ in range(halves)] for _ in range(TILES // SHARERS)]
-        tokens = x.at(mul.wide.u32(g, k)).at((first + quarter) * GROUP + t * 16).cast(b32)
+        tokens = x.at(mul.wide.u32(g, k)).at((first + number) * GROUP + t * 16).cast(b32)
         there = [g + 8 * h < m for h in range(halves)]
         held, coming = ([[mov.b32(0) for _ in range(16)] for _ in there] for _ in range(2))
-        load_tokens(held, tokens, k, [valid & (quarter < groups) for valid in there])
+        load_tokens(held, tokens, k, [valid & (number < groups) for valid in there])
         with ring(STAGES, rounds) as (step, stage, parity):
-            following = (step + 1) * QUARTERS + quarter
-            load_tokens(coming, tokens.at((step + 1) * (RUN // 2)), k, [valid & (following < groups) for valid in there])
+            following = (step + 1) * along + number
+            load_tokens(coming, tokens.at((step + 1) * (along * GROUP // 2)), k, [valid & (following < groups) for valid in there])
             stages.consumer_wait(stage, parity)                      # also without work in it: who ran ahead would release later stages
-            with if_((step * QUARTERS + quarter < groups) & (part < bands)):
-                place = (stage * PARTS + part) * QUARTERS + quarter
+            with if_((step * along + number < groups) & (part < bands)):
+                place = (stage * PARTS + part) * along + number
                 words = of_weights.at(place * PIECE + own * (8 * LANES) + lane * 4)
                 multiply_group(words, of_scales.at(place * SCALES + own * 8 + g), held, total)
             bar.warp.sync(0xFFFFFFFF)                                # all lanes have read
@@ -158,17 +160,18 @@ def w4a16(x: Ptr[bf16], weights: Ptr[u32], scales: Ptr[u32], y: Ptr[bf16], m: Re
                 mov.b32(word, other)
         if SPLIT > 1:
             barrier.cluster.wait.acquire.aligned()                   # all CTAs are there
-        place = sums.at(((rank * QUARTERS + quarter) * TOKENS + t * 2) * pitch + g)
-        for i in range(TILES // SHARERS):
-            tile = part * TILES + own + i
-            its = place + (tile & (rows // ROWS - 1)) * ROWS
-            of_owner = mapa.shared__cluster.u32(its, tile // (rows // ROWS)) if SPLIT > 1 else None
-            for h, c in product(range(halves), range(4)):
-                offset = (8 * h + c % 2) * pitch + 8 * (c // 2)
+        place = sums.at(((rank * along + number) * TOKENS + t * 2) * pitch + g)
+        eights = rows // 8                                           # of rows of a CTA: a lane has row g of them
+        for i, half in product(range(TILES // SHARERS), range(2)):
+            eight = (part * TILES + own + i) * 2 + half
+            its = place + (eight & (eights - 1)) * 8
+            of_owner = mapa.shared__cluster.u32(its, eight // eights) if SPLIT > 1 else None
+            for h, c in product(range(halves), range(2)):
+                offset, value = (8 * h + c) * pitch, total[i][h][2 * half + c]
                 if of_owner is None:
-                    st.shared__cta.f32(its + offset, total[i][h][c])
+                    st.shared__cta.f32(its + offset, value)
                 else:
-                    st.shared__cluster.f32(of_owner + 4 * offset, total[i][h][c])
+                    st.shared__cluster.f32(of_owner + 4 * offset, value)
     griddepcontrol.launch_dependents()
     if SPLIT > 1:
         cluster_sync()
@@ -179,7 +182,7 @@ def w4a16(x: Ptr[bf16], weights: Ptr[u32], scales: Ptr[u32], y: Ptr[bf16], m: Re
         token, row = (thread + item) // quads, (thread + item) % quads * 4
         with if_((token < m) & (rank * rows + row < bands * BAND)):
             found = [mov.f32(0.0) for _ in range(4)]
-            for summand in range(SPLIT * QUARTERS):
+            for summand in range(SPLIT * along):
                 for mine, more in zip(found, ld.shared__cta.v4.f32(sums.at((summand * TOKENS + token) * pitch + row)), strict=True):
                     add.rn.f32(mine, mine, more)
             words = [pack(bf16, found[0], found[1]), pack(bf16, found[2], found[3])]
@@ -210,9 +213,15 @@ def multiply_group(weights: Any, scales: Any, of_x: list[list[Any]], total: Any)
                 fma.rn.f32(mine[c], more[c], rows[c // 2], mine[c])
 
 
+def parts(n: int, sms: int) -> int:
+    """The bands of a CTA: 1 where the CTAs are one wave, or where those with 2 take longer, counted in waves and bands; else 2."""
+    one, two = (count * math.ceil(math.ceil(n / (BAND * count)) / sms) for count in (1, 2))
+    return 1 if one < two else 2
+
+
 def split(n: int, k: int, card: Card) -> int:
-    """How many CTAs share 128 rows, a power of 2: as many as are at work at a time, and each with a group at least."""
-    blocks = -(-n // WIDE)
+    """How many CTAs share the rows of a cluster, a power of 2: as many as are at work at a time, and each with a group at least."""
+    blocks = -(-n // (BAND * parts(n, card.sms)))
     return max([1, *(size for size, ctas in card.clusters if blocks * size <= ctas and size <= k // GROUP and size in (2, 4, 8))])
 
 
@@ -226,9 +235,10 @@ def steps(x: Any, weights: Any, scales: Any, y: Any, card: Card | None = None) -
     taken(x=(x, (m, k)), weights=(weights, (bands, groups, TILES, 2, LANES, 4)), scales=(scales, (bands, groups, TILES, 8, 1)),
           y=(y, (m, n)))
     card = card or (card_of(driver.current_device()) if driver.available() else H200)
-    found = split(n, k, card)
-    return [Step(w4a16, -(-n // WIDE) * found, (x, weights, scales, y, m, n, k, -(-groups // found)),
-                 {"TOKENS": 8 if m <= 8 else 16, "SPLIT": found, "SHARERS": 2 if m <= 8 else 1}, ("weights", "scales"))]
+    found, wide = split(n, k, card), parts(n, card.sms)
+    return [Step(w4a16, -(-bands // wide) * found, (x, weights, scales, y, m, n, k, -(-groups // found)),
+                 {"TOKENS": 8 if m <= 8 else 16, "SPLIT": found, "PARTS": wide, "SHARERS": 2 if m <= 8 and wide > 1 else 1},
+                 ("weights", "scales"))]
 
 
 def problem(m: int, n: int, k: int, seed: int = 0) -> Problem:

@@ -17,6 +17,8 @@ import pytest
 from benchmarks import gallery as benchmark
 from examples.host.gallery import GALLERY, Shape
 from examples.host.problem import Problem, launched, narrow, simulated, taken, wide
+from examples.products import w4a16
+from ptxkit.cards import H200
 from ptxkit.gemm.tools.bench import stub
 from tests.test_docs import blocks, run
 
@@ -40,6 +42,23 @@ def test_a_kernel_is_right_and_certified(name: str, shape: Shape) -> None:
     assert {report.verdict for report in reports} <= {"clean", GALLERY[name].verdict}, reports
     if GALLERY[name].verdict == "clean":
         assert all(report.every_schedule for report in reports), reports
+
+
+@pytest.mark.parametrize(("shape", "sms"), [((13, 192, 4096), 2), ((1, 448, 1280), 4), ((8, 128, 640), 1)])
+def test_w4a16_of_more_bands_than_sms_has_two_a_cta(shape: Shape, sms: int) -> None:
+    """The last CTA of an odd number has one, with more stages than its ring has."""
+    problem = GALLERY["w4a16"].problem(*shape)
+    arrays = of(problem)
+    (step,) = w4a16.steps(*arrays.values(), H200.with_sms(sms))
+    assert step.config["PARTS"] == 2
+    report = step.simulate()
+    assert (report.verdict, report.every_schedule) == ("clean", True), report
+    assert problem.share(arrays) <= 1
+
+
+def test_bands_of_w4a16_fill_waves() -> None:
+    """Two bands a CTA where one band a CTA is no fewer waves and bands; never where all CTAs are one wave."""
+    assert [w4a16.parts(64 * bands, 132) for bands in (1, 132, 133, 172, 264, 265, 396, 448, 896)] == [1, 1, 2, 2, 2, 1, 1, 2, 1]
 
 
 @pytest.mark.parametrize("seed", range(2))
