@@ -29,6 +29,7 @@ FINE = 64                   # heads worked on together up to which every number 
 
 LEAST_BLOCKS = 1                    # of a warp, in a part of a sequence
 MOST_WAVES = 8                      # parts of a sequence where one part each fills the card
+BESIDE = 4                          # blocks of a warp up to which launches that overlap are faster than twice the warps
 GOOD = 0.9                          # of the best time: fewer parts leave less to combine
 
 
@@ -88,16 +89,19 @@ def _longest(costs: np.ndarray[Any, Any], sms: int) -> tuple[int, int]:
 
 def splits(problem: DecodeProblem, sms: int) -> int:
     """The CTAs that share the keys of a sequence, from the most keys that it may have: the fewest whose warps are done almost as early as
-    with any other number."""
-    places, blocks, teams = sms * RESIDENT, -(-problem.keys // BLOCK), WARPS // sides_of(problem.head)
+    with any other number. With few blocks for a warp there is one CTA for an SM, and the next launch begins beside it."""
+    count, turns = _fewest(problem, sms)
+    return count if turns <= BESIDE else _fewest(problem, sms * RESIDENT)[0]
+
+
+def _fewest(problem: DecodeProblem, places: int) -> tuple[int, int]:
+    """The splits where so many CTAs are at work at a time, and the blocks that a warp works on then, one after another, and those after it
+    in its place."""
+    blocks, teams = -(-problem.keys // BLOCK), WARPS // sides_of(problem.head)
     most = max(1, min(blocks // (LEAST_BLOCKS * teams), max(MOST_WAVES, places // max(1, problem.units)), MOST))
-
-    def turns(count: int) -> int:
-        """The blocks that a warp works on, one after another, and those after it in its place."""
-        return -(-problem.units * count // places) * -(-blocks // (count * teams))
-
-    best = min(turns(count) for count in range(1, most + 1))
-    return next(count for count in range(1, most + 1) if GOOD * turns(count) <= best)
+    turns = {count: -(-problem.units * count // places) * -(-blocks // (count * teams)) for count in range(1, most + 1)}
+    best = min(turns.values())
+    return next((count, found) for count, found in turns.items() if GOOD * found <= best)
 
 
 __all__ = ["heuristic", "order", "splits"]

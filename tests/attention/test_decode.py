@@ -11,7 +11,7 @@ import pytest
 from ptxkit import attention_decode
 from ptxkit.attention import __main__ as command
 from ptxkit.attention.config.decode import BLOCK, HEADS, RESIDENT, WARPS, DecodeConfig
-from ptxkit.attention.heuristic import LEAST_BLOCKS, splits
+from ptxkit.attention.heuristic import BESIDE, LEAST_BLOCKS, splits
 from ptxkit.attention.kernels.decode import combine, decode
 from ptxkit.attention.launch import decode as launch
 from ptxkit.attention.launch.simulate_decode import decode_launches, simulate_decode
@@ -232,11 +232,25 @@ def test_splits_fill_the_card_and_leave_each_warp_its_blocks() -> None:
     for batches, kv_heads, max_pages in ((1, 8, 256), (1, 1, 4096), (64, 8, 256), (33, 2, 64), (1, 1, 1), (300, 8, 8)):
         problem = DecodeProblem.of(views(q=(batches, 8, 64), out=(batches, 8, 64), lse=(batches, 8), lengths=(batches,),
                                          page_table=(batches, max_pages), k_cache=(9, 16, kv_heads, 64), v_cache=(9, 16, kv_heads, 64)))
-        count, places, blocks = splits(problem, 132), 132 * RESIDENT, problem.keys // BLOCK
+        count, blocks = splits(problem, 132), problem.keys // BLOCK
         least = blocks // (LEAST_BLOCKS * WARPS)
         assert count == 1 or count <= least
-        turns = -(-problem.units * count // places) * -(-blocks // (count * WARPS))
-        assert problem.units * blocks / (places * WARPS) / turns > 0.8 or count == max(1, least)
+        filled = []
+        for places in (132, 132 * RESIDENT):
+            turns = -(-problem.units * count // places) * -(-blocks // (count * WARPS))
+            filled.append(problem.units * blocks / (places * WARPS) / turns > 0.8 and (places > 132 or turns <= BESIDE))
+        assert any(filled) or count == max(1, least)
+
+
+@pytest.mark.pure
+def test_few_keys_leave_room_for_the_next_launch() -> None:
+    """One CTA for an SM up to 4,096 keys of a sequence with 8 heads, two with more."""
+    found = {}
+    for pages in (32, 64, 128, 256, 512, 1024):
+        problem = DecodeProblem.of(views(q=(1, 32, 128), out=(1, 32, 128), lse=(1, 32), lengths=(1,), page_table=(1, pages),
+                                         k_cache=(9, 16, 8, 128), v_cache=(9, 16, 8, 128)))
+        found[problem.keys] = splits(problem, 132)
+    assert found == {512: 8, 1024: 16, 2048: 16, 4096: 16, 8192: 32, 16384: 32}
 
 
 @pytest.mark.pure
