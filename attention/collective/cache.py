@@ -52,7 +52,7 @@ class Keys:
         for half, words in enumerate(self.words):
             line = place.at(self.cache.row * 8) if half else place
             for number, four in enumerate(words):
-                ld.global_.nc.L1__no_allocate.v4.b32(four, line.cast(b32) + 16 * number, pred=there)
+                ld.global_.L1__no_allocate.v4.b32(four, line.cast(b32) + 16 * number, pred=there)
 
     def operand(self, half: int, step: int) -> list[Any]:
         """Operand B of 8 keys, for 16 elements."""
@@ -79,7 +79,7 @@ class Values:
             there = self.first + number < left
             fours = [Vec([mov.b32(0) for _ in range(WORDS)]) for _ in range(self.spans)]
             for span, four in enumerate(fours):
-                ld.global_.nc.L1__no_allocate.v4.b32(four, line + 32 * span, pred=there)
+                ld.global_.L1__no_allocate.v4.b32(four, line + 32 * span, pred=there)
             found.append(fours)
         return found
 

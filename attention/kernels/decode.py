@@ -121,7 +121,7 @@ def decode(q: Heads, k: Cache, v: Cache, table: Table, out: Heads, sums: Ptr[f32
 
     def page_of(number: Reg[u32], found: Reg[u32]) -> None:
         """The page of a block as it is in the table, if the table has it."""
-        ld.global_.nc.u32(found, of_sequence.at(number // blocks_of_page), pred=number < most)
+        ld.global_.u32(found, of_sequence.at(number // blocks_of_page), pred=number < most)
 
     reach = length_of(ld.relaxed.gpu.global_.s32(table.lengths.at(batch)))
     soon = [(first + stride * number, mov.u32(0)) for number in range(AHEAD)]
@@ -138,14 +138,14 @@ def decode(q: Heads, k: Cache, v: Cache, table: Table, out: Heads, sums: Ptr[f32
     griddepcontrol.wait()
 
     here, ahead, later = (mov.u32(0) for _ in range(3))
-    signed = ld.global_.nc.s32(table.lengths.at(batch))
+    signed = ld.global_.s32(table.lengths.at(batch))
     page_of(first, here)
     page_of(first + stride, ahead)
     queries = [[Vec([mov.b32(0) for _ in range(4)]) for _ in range(width // 32)] for _ in range(2)]
     for half, words in enumerate(queries):
         place = q.at(batch, first_head + g + 8 * half).at(side * (width * 2) + t * 16).cast(b32)
         for at, four in enumerate(words):
-            ld.global_.nc.v4.b32(four, place + 16 * at, pred=g + 8 * half < rows)
+            ld.global_.v4.b32(four, place + 16 * at, pred=g + 8 * half < rows)
     keys, values = Keys(k, kv_head, side * (width * 2), g, t, width), Values(v, kv_head, side * (width * 2), g, t, width)
     output = [Vec([mov.f32(0.0) for _ in range(4)]) for _ in range(width // 8)]
     whole = Vec([register for tile in output for register in tile])
@@ -237,9 +237,9 @@ def combine(parts: Parts, out: Heads, sums: Ptr[f32], splits: Reg[u32], *, head:
             there = part < splits
             place = mul.wide.u32(part, every) + mul.wide.u32(number, 1)
             top, total, four = mov.f32(LEAST), mov.f32(0.0), Vec([mov.f32(0.0) for _ in range(QUAD)])
-            ld.global_.nc.f32(top, parts.tops.at(place), pred=there)
-            ld.global_.nc.f32(total, parts.totals.at(place), pred=there)
-            ld.global_.nc.v4.f32(four, parts.values.at(place * head).at(column), pred=there)
+            ld.global_.f32(top, parts.tops.at(place), pred=there)
+            ld.global_.f32(total, parts.totals.at(place), pred=there)
+            ld.global_.v4.f32(four, parts.values.at(place * head).at(column), pred=there)
             loaded.append((top, total, four))
         merge.join(loaded)
     st.shared__cta.v4.f32(values_of.at(team * head + column), Vec(merge.values))

@@ -195,7 +195,7 @@ def load_tokens(words: list[list[Any]], x: Ptr[b32], k: Reg[u32], there: list[An
         place = x.at(mul.wide.u32(k, 4 * h)) if h else x
         for i in range(4):
             four = words[h][4 * i:4 * i + 4]                         # 8 words for 64 of k: two for each mma
-            ld.global_.nc.v4.b32(four, place + (DEPTH // 2 * (i // 2) + 4 * (i % 2)), pred=valid)
+            ld.global_.v4.b32(four, place + (DEPTH // 2 * (i // 2) + 4 * (i % 2)), pred=valid)
 
 
 def multiply_group(weights: Any, scales: Any, of_x: list[list[Any]], total: Any) -> None:
