@@ -189,10 +189,6 @@ class MmaMainloop:
         """The warpgroup's position in the ring of stages."""
         return self.loop.position
 
-    def clear(self) -> None:
-        """Zero the sums: what they held is not needed any more, and ptxas need not keep it until the next products."""
-        _clear(self.total)
-
     def run(self, work: WorkTile, column: Reg[u32], order: OrderedSequence | None = None) -> None:
         """Multiply the stages of a work tile that begins at `column`."""
         with span("mma"):

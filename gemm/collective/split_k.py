@@ -30,32 +30,6 @@ IN_FLIGHT = 64              # registers that a thread loads sums into at a time
 SPARE = 32                  # registers besides these and its sums that a thread needs to keep sums
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What a thread has registers for when it adds up sums from a workspace.
-
-    `keeps`: its own share of its own sums stays in registers. `clears`: its accumulators are zeroed before a tile's products. wgmma adds to
-    them, so that ptxas otherwise holds them, from tile to tile, while the sums are added up.
-    """
-
-    keeps: bool
-    at_once: int                                # m64 blocks of 8 columns that are loaded before the first is stored
-    clears: bool
-
-    @classmethod
-    def of(cls, m64_blocks: int, BN: int, splits: int, registers: int, clearable: bool) -> Room:
-        """`registers`: of a thread; `m64_blocks`: of its warpgroup; `clearable`: whether its sums are the accumulators themselves."""
-        sums, own = m64_blocks * BN // 2, m64_blocks * columns_per_split(BN, splits) * 4
-        at_once = max(1, IN_FLIGHT // (4 * splits))
-        fits = sums + IN_FLIGHT + SPARE <= registers
-        if not clearable:
-            return cls(fits, at_once if fits else 1, False)
-        if fits and sums + own + IN_FLIGHT <= registers:
-            return cls(True, at_once, False)
-        in_flight = min(2 * IN_FLIGHT, registers - own - SPARE)
-        return cls(sums + own + SPARE // 2 <= registers, max(1, in_flight // (4 * splits)), True)
-
-
 class BlockStore(Protocol):
     """Stores blocks of 64 rows x 8 columns."""
 
@@ -128,6 +102,7 @@ class WorkspaceReduction:
     written nor read. The CTAs of a tile wait for each other, so they must be resident at once: the grid is no larger than what the device
     holds, and work tiles are processed in order.
 
+    `keeps`: a warpgroup's own share of its own sums stays in registers, where there are enough.
     """
 
     workspace: Ptr[f32]
@@ -135,7 +110,7 @@ class WorkspaceReduction:
     splits: int
     m64_blocks: int                             # of the whole tile
     mma_warpgroups: int
-    room: Room
+    keeps: bool
 
     def store(self, mma: Mma, acc: list[Vec[Any, Any]], block: Reg[u32], mma_thread: MmaThread, store: BlockStore, edges: Edges,
               scales: VectorScales, row: Reg[u32], column: Reg[u32], BN: int, *, tile: Reg[u32], split: Reg[u32],
@@ -157,20 +132,20 @@ class WorkspaceReduction:
             atom.relaxed.gpu.global_.add.u32(arrived, counter, 1)
         bar.sync(warpgroup + 1, b=WARPGROUP)
         shared = base.at(split * (per * WARPGROUP * 4))
-        ahead = self.room.keeps or self.room.at_once > 1
         for some in self._batches(len(acc), per):
-            found = [self._parts(shared, s, j, own, split, inside, blocks) for s, j in some] if ahead else []
+            found = [self._parts(shared, s, j, own, split, inside, blocks) for s, j in some] if self.keeps else []
             for place, (s, j) in enumerate(some):
                 eight = split * per + j
                 with if_(eight < inside[s]):
-                    parts = found[place] if ahead else [ld.global_.v4.f32(part) for part in self._places(shared, s, j, blocks)]
+                    parts = found[place] if self.keeps else [ld.global_.v4.f32(part) for part in self._places(shared, s, j, blocks)]
                     store.block(scales.scaled(added(parts), s, j), row + s * ROWS, column + eight * 8, batch)
         opcode("st.relaxed.gpu.global.u32")(counter, 0, pred=arrived == 2 * self.splits - 1)
 
     def _batches(self, m64_blocks: int, per: int) -> list[list[tuple[int, int]]]:
         """The m64 blocks and blocks of 8 columns of a share, as many at a time as are loaded before the first is stored."""
         places = list(itertools.product(range(m64_blocks), range(per)))
-        return [places[begin:begin + self.room.at_once] for begin in range(0, len(places), self.room.at_once)]
+        at_once = max(1, IN_FLIGHT // (4 * self.splits)) if self.keeps else 1
+        return [places[begin:begin + at_once] for begin in range(0, len(places), at_once)]
 
     def _places(self, shared: Ptr[f32], s: int, j: int, blocks: int) -> list[Ptr[f32]]:
         """Where a thread's sums of each split are, in a block of this CTA's share."""
@@ -179,12 +154,12 @@ class WorkspaceReduction:
 
     def _parts(self, shared: Ptr[f32], s: int, j: int, own: list[list[list[Reg[f32]]]], split: Reg[u32], inside: list[Reg[u32]],
                blocks: int) -> list[Vec[Any, Any]]:
-        """A thread's sums of all splits in a block of this CTA's share, of which its own may be in registers."""
+        """A thread's sums of all splits in a block of this CTA's share, of which its own are in registers."""
         found: list[Vec[Any, Any]] = []
         there = split * columns_per_split(blocks * 8, self.splits) + j < inside[s]
         for source, place in enumerate(self._places(shared, s, j, blocks)):
-            found.append(Vec([mov.f32(value) for value in (own[s][j] if self.room.keeps else (0.0,) * 4)]))
-            ld.global_.v4.f32(found[-1], place, pred=there & (split != source) if self.room.keeps else there)
+            found.append(Vec([mov.f32(value) for value in own[s][j]]))
+            ld.global_.v4.f32(found[-1], place, pred=there & (split != source))
         return found
 
     def _inside(self, m64_blocks: int, mma_thread: MmaThread, edges: Edges, row: Reg[u32], column: Reg[u32], BN: int) -> list[Reg[u32]]:
@@ -202,11 +177,11 @@ class WorkspaceReduction:
             own: list[list[Reg[f32]]] = []
             for owner in range(self.splits):
                 here = split == owner
-                others = selp.u32(0, inside[s], here) if self.room.keeps else inside[s]
+                others = selp.u32(0, inside[s], here) if self.keeps else inside[s]
                 for j in range(owner * per, min(owner * per + per, blocks)):
                     values = mma.block(fragment, j)
                     st.global_.v4.f32(mine + (s * blocks + j) * WARPGROUP * 4, Vec(values), pred=others > j)
-                    if not self.room.keeps:
+                    if not self.keeps:
                         continue
                     if owner == 0:
                         own.append([mov.f32(value) for value in values])
@@ -233,12 +208,7 @@ class SplitKStore:
     cluster: ClusterReduction | None            # else through the workspace
     workspace: Ptr[f32]
     counters: Ptr[u32]
-    room: Room
-
-    @property
-    def clears(self) -> bool:
-        """Whether the accumulators are zeroed before a tile's products."""
-        return self.cluster is None and self.room.clears
+    registers: int                              # of an mma thread
 
     def begin(self) -> None:
         """Before the first work tile."""
@@ -257,7 +227,7 @@ class SplitKStore:
         if sharing > 1:                         # a tile of the workspace for each CTA of a cluster tile
             tile = tile * sharing + mov.u32(cluster_ctarank)
         shared = WorkspaceReduction(self.workspace, self.counters, self.split.splits, self.BM // ROWS, self.mma_warpgroups,
-                                    self.room)
+                                    len(sums) * self.BN // 2 + IN_FLIGHT + SPARE <= self.registers)
         shared.store(self.atom, sums, block, mma_thread, self.blocks, self.edges, self.scales, row, column, self.BN, tile=tile,
                      split=work.split, batch=work.batch)
 
@@ -273,4 +243,4 @@ def added(parts: list[Vec[Any, Any]]) -> list[Reg[f32]]:
     return total
 
 
-__all__ = ["BLOCK_BYTES", "ClusterReduction", "Room", "SplitKStore", "WorkspaceReduction", "added", "columns_per_split"]
+__all__ = ["BLOCK_BYTES", "ClusterReduction", "SplitKStore", "WorkspaceReduction", "added", "columns_per_split"]

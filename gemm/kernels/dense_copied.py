@@ -21,7 +21,7 @@ from ..collective.ordered_barrier import OrderedSequence
 from ..collective.pipeline import Pipeline
 from ..collective.shifted_copies import ShiftedCopy
 from ..collective.source import Source
-from ..collective.split_k import ClusterReduction, Room, SplitKStore
+from ..collective.split_k import ClusterReduction, SplitKStore
 from ..collective.stream_k import RunReduction, StreamKStore
 from ..collective.tiled import Multicast, TiledCopy, TiledMma
 from ..collective.vector_scales import ScaledMma, VectorScales
@@ -123,10 +123,8 @@ def gemm_copied(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, k: Reg[u
             parts = StreamKStore(runs, to_d, mma_thread, tile.BN)
         elif isinstance(scheduler, SplitK):
             assert isinstance(to_d, DirectStore)
-            room = Room.of(mma_thread.m64_blocks, tile.BN, scheduler.splits, budget.mma_registers(schedule, copying=True),
-                           operands.accumulator is f32)
             parts = SplitKStore(scheduler, atom, to_d, epilogue.edges, vectors, mma_thread, tile.BM, tile.BN, mma_warpgroups, landing,
-                                workspace, counters, room)
+                                workspace, counters, budget.mma_registers(schedule, copying=True))
             parts.begin()
         turn, turns_of = (mma_thread.warpgroup, 2) if pingpong else (0, 1)
         if pingpong and parts is None:
@@ -134,8 +132,6 @@ def gemm_copied(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, k: Reg[u
         with tiles.work(turn=turn, turns=turns_of, skip=mainloop.position.skip) as work, span("tile"):
             row, column = work.m * tile.BM, work.n * tile.BN
             row = mma_thread.tile_row(row)
-            if isinstance(parts, SplitKStore) and parts.clears:
-                mainloop.clear()
             with vectors.read(row, column):
                 mainloop.run(work, column, order)
             if pingpong and parts is None:

@@ -17,7 +17,7 @@ from ..collective.ordered_barrier import OrderedSequence
 from ..collective.pipeline import Pipeline
 from ..collective.producer import Producer, ScaleCopier
 from ..collective.scale_factors import ScaleRing
-from ..collective.split_k import ClusterReduction, Room, SplitKStore
+from ..collective.split_k import ClusterReduction, SplitKStore
 from ..collective.stream_k import RunReduction, StreamKStore
 from ..collective.thread_scales import ScaleArray
 from ..collective.tiled import TiledCopy, TiledMma
@@ -107,17 +107,13 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
         else:
             assert isinstance(to_d, DirectStore)
             blocks = TransposedBlocks.of(to_d.out, epilogue, mma_thread) if isinstance(store, DirectTransposed) else to_d
-            room = Room.of(mma_thread.m64_blocks, tile.BN, scheduler.splits, budget.mma_registers(schedule),
-                           not mainloop.promotes and operands.accumulator is f32)
             parts = SplitKStore(scheduler, atom, blocks, epilogue.edges, vectors, mma_thread, tile.BM, tile.BN, mma_warpgroups, landing,
-                                workspace, counters, room)
+                                workspace, counters, budget.mma_registers(schedule))
         parts.begin()
         turn, turns_of = (mma_thread.warpgroup, 2) if pingpong else (0, 1)
         with tiles.work(turn=turn, turns=turns_of, skip=mainloop.position.skip) as work, span("tile"):
             row, column = work.m * tile.BM, work.n * tile.BN
             row = mma_thread.tile_row(row)
-            if isinstance(parts, SplitKStore) and parts.clears:
-                mainloop.clear()
             with vectors.read(row, column):
                 mainloop.run(work, column, order)
             parts.tile(mainloop.total, work, row, column)
