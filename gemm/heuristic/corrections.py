@@ -26,6 +26,11 @@ from ..config.budget import STAGE_BYTES
 from ..problem.dense import Problem
 from .costs import LINE, Columns, CostsError, Parts, Sizes, fit_path, fitted_as, taken
 
+SECTOR = 32                     # bytes, the least that is written to memory whole
+PARTLY_WRITTEN, TALL = 1.0, 0.2
+"""What sectors cost that two copies write half each, over the time of all stores: once for each row of a copy, and again for each time that
+a tile is twice as high as 64 rows. Measured in 28 batches on an H100 (docs/experiments.md)."""
+
 CORRECTED = 64
 """Candidates that are corrected, the model's fastest. Over 828 products with M over 64 on an H100, the best of them takes as long as the
 best of all in the geometric mean, and that of 32 takes 1.002 times as long."""
@@ -155,15 +160,27 @@ def asked_of(clocks: Any) -> Any:
     return np.argpartition(clocks, CORRECTED)[:CORRECTED] if len(clocks) > CORRECTED else np.arange(len(clocks))
 
 
-def corrected(trees: Trees, problem: Problem, asked: Sizes, seen: Columns, parts: Parts) -> Any:
-    """The clocks of all candidates. Trees correct those that the model puts first; the others count at least as many clocks."""
+def partly_written(memory: float, asked: Sizes, seen: Columns, parts: Parts) -> Any:
+    """How many times as long products of a batch take whose rows of D do not begin at sectors, by the share of their stores at this rate:
+    copies of narrow boxes have more edges within sectors, and the other half of one comes later where tiles are tall. Swapped tiles are
+    always stored in whole lines."""
+    pitch, width = (np.asarray(count * asked.out_size, dtype=np.int64) for count in (asked.n, seen.BN))
+    partly = np.where(np.asarray(asked.batches) > 1, 1 - np.gcd(pitch, SECTOR) / SECTOR, 0.0)
+    row = np.where(seen.swapped > 0, LINE, np.gcd(width, LINE))
+    share = asked.m * asked.n * asked.batches * asked.out_size / memory / parts.total
+    return np.exp(share * partly * (PARTLY_WRITTEN * SECTOR / row + TALL * np.log2(seen.BM / 64)))
+
+
+def corrected(trees: Trees, problem: Problem, asked: Sizes, seen: Columns, parts: Parts, memory: float) -> Any:
+    """The clocks of all candidates. Trees correct those that the model puts first; the others count at least as many clocks. `memory`:
+    bytes in a clock."""
     clocks = parts.total
     if not len(trees):
         return clocks
     first = asked_of(clocks)
     some = taken(seen, first), taken(parts, first)
     majors = problem.operands.a_major == "k", problem.operands.b_major == "k"
-    changed = clocks[first] * np.exp(trees.logarithm(matrix(asked, *some, *majors)))
+    changed = clocks[first] * np.exp(trees.logarithm(matrix(asked, *some, *majors))) * partly_written(memory, asked, *some)
     result = np.maximum(clocks, changed.max())
     result[first] = changed
     return result
@@ -175,4 +192,5 @@ NAMES = tuple(features(Sizes(*(1,) * 6, 128, 128), Columns(*(_ONE,) * len(fields
 """The features in the order of `matrix`."""
 
 
-__all__ = ["CORRECTED", "NAMES", "NONE", "Trees", "corrected", "features", "matrix", "of_card", "read", "trees_beside", "write"]
+__all__ = ["CORRECTED", "NAMES", "NONE", "Trees", "corrected", "features", "matrix", "of_card", "partly_written", "read",
+           "trees_beside", "write"]

@@ -143,7 +143,8 @@ def judged(problem: Problem, card: Card = H200) -> Judged:
     places = np.flatnonzero(_possible(problem, columns))
     columns, asked = taken(columns, places), Sizes.of(problem)
     parts = estimate(costs, asked, columns)
-    return Judged(problem, found, places, parts, corrections.corrected(corrections.of_card(card), problem, asked, columns, parts))
+    trees = corrections.of_card(card)
+    return Judged(problem, found, places, parts, corrections.corrected(trees, problem, asked, columns, parts, costs.memory))
 
 
 def _possible(problem: Problem, seen: Columns) -> Any:
@@ -198,7 +199,7 @@ def clocks(problem: Problem, config: DenseConfig, card: Card = H200) -> float:
     costs, asked = of_card(card), Sizes.of(problem)
     seen = Columns.of([config], card, costs)
     parts = estimate(costs, asked, seen)
-    return float(corrections.corrected(corrections.of_card(card), problem, asked, seen, parts)[0])
+    return float(corrections.corrected(corrections.of_card(card), problem, asked, seen, parts, costs.memory)[0])
 
 
 def heuristic(problem: Problem, card: Card = H200) -> DenseConfig:

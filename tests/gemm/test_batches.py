@@ -17,6 +17,7 @@ from ptxkit.gemm.collective.epilogue_ops import Fusion
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Cooperative, Pingpong, SplitK, Static, StreamK, Swizzle, Tile
 from ptxkit.gemm.heuristic import table as tables
+from ptxkit.gemm.heuristic.corrections import partly_written
 from ptxkit.gemm.heuristic.costs import Columns, Parts, Sizes, estimate, of_card, structure
 from ptxkit.gemm.heuristic.dense import NOT_MEASURED, by_waves, candidates, heuristic, judged
 from ptxkit.gemm.heuristic.table import Table, TableError, file_name, lookup
@@ -471,3 +472,39 @@ def test_samples_of_long_products_have_at_most_a_wave_of_tiles():
         assert problem.m > 64
         assert -(-problem.m // 128) * -(-problem.n // 128) <= sample.ONE_WAVE
         assert problem.k >= sample.LONG
+
+
+# Rows of D that do not begin at sectors of memory.
+
+
+def slowed(configs: list[DenseConfig], problem: Asked) -> list[float]:
+    """How many times as long configurations take for sectors that two copies write half each."""
+    costs, sizes = of_card(H100), Sizes.of(problem)
+    seen = Columns.of(configs, H100, costs)
+    return partly_written(costs.memory, sizes, seen, estimate(costs, sizes, seen)).tolist()
+
+
+def test_stores_cost_more_where_copies_end_within_sectors():
+    half, whole = asked(1500, 1016, 136, batches=40), asked(1500, 1008, 136, batches=40)
+    operands = half.operands
+    wide, narrow, narrowest = (DenseConfig(operands, Tile(192, columns)) for columns in (128, 160, 176))
+    low = DenseConfig(operands, Tile(64, 128), schedule=Pingpong())
+    swapped, deep = DenseConfig(operands, Tile(192, 176), swap_ab=True), asked(1500, 1016, 8000, batches=40)
+    of_low, of_wide, of_narrow, of_narrowest, of_swapped = slowed([low, wide, narrow, narrowest, swapped], half)
+    assert 1.0 < of_low < of_wide < of_narrow < of_narrowest
+    assert of_swapped < of_narrow                                       # its boxes are 64 columns of D
+    assert of_narrowest > 1.1
+    assert slowed([wide], deep)[0] < of_wide                            # whose time is not that of its stores
+    assert slowed([low, wide, narrowest], whole) == [1.0, 1.0, 1.0]
+    alone = DenseConfig(asked(1500, 1016, 136).operands, Tile(192, 176))
+    assert slowed([alone], asked(1500, 1016, 136)) == [1.0]             # not measured
+
+
+@pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
+def test_shallow_batches_of_such_rows_are_stored_in_whole_lines(layout):
+    for batches, m, n, k in ((91, 2608, 1544, 136), (60, 1104, 2328, 160), (16, 2840, 1528, 168), (12, 424, 296, 192)):
+        config = heuristic(asked(m, n, k, layout=layout, batches=batches), H100)
+        assert config.staged
+        assert config.swap_ab or config.tile.BN % 64 == 0, config
+        if m * n * batches > 50_000_000:
+            assert config.tile.BM <= 128, config
