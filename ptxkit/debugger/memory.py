@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class MemoryView:
                       digits_of(layout.type.__name__))
 
     def _tile(self, name: str, cta: Cta, offset: int, tile: Tile[Any], stage: int) -> Matrix:
-        if not isinstance(stage, int) or not 0 <= stage < tile.stages:
+        if not isinstance(stage, Integral) or not 0 <= stage < tile.stages:
             raise SimulationError(f"tile `{name}` has {tile.stages} stages, 0 to {tile.stages - 1}, not {stage!r}")
         stages = f" stage {stage} of {tile.stages}" if tile.stages > 1 else ""
         return self.laid_out(tile.layout, cta, offset - RESERVED_SHARED + stage * tile.stage_bytes,

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -442,6 +443,8 @@ class Session:
         ctas, warps = math.prod(self.machine.grid), -(-self.machine.threads // 32)
         for word, count in ("cta", ctas), ("warp", warps), ("phase", None), ("skip", None):
             value = conditions.get(word)
+            if isinstance(value, Integral):                     # of numpy, too
+                value = conditions[word] = int(value)
             if value is not None and (not isinstance(value, int) or value < 0 or (count is not None and value >= count)):
                 there = "a number from 0 on" if count is None else f"0 to {count - 1} in this launch" if count > 1 else "0 in this launch"
                 raise SimulationError(f"{word} is {there}, not {value!r}: the run would never stop here")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,6 +76,9 @@ def check_given(kernel: Kernel[...], options: Options) -> None:
     """Raise TuneError for an option that there is not, a number that is none, or a key of a name that is no argument."""
     check_options(options, Options, TuneError)
     chosen = options.get("key")
+    if isinstance(chosen, str) or not (chosen is None or callable(chosen) or isinstance(chosen, Iterable)):
+        like = chosen if isinstance(chosen, str) else next(iter(kernel.arguments), "n")
+        raise TuneError(f"key= takes names of arguments, as key=({like!r},), or a function, not {chosen!r}")
     for name in () if chosen is None or callable(chosen) else chosen:
         if name not in kernel.arguments:
             raise TuneError(f"key= names `{name}`, the arguments of kernel `{kernel.name}` are {', '.join(kernel.arguments)}")

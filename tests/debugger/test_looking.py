@@ -311,6 +311,9 @@ def test_numbers_that_this_launch_has_not_are_said() -> None:
             wrong()
         assert words in str(caught.value)
     assert len(session.breakpoints()) == 0
+    same = [str(session.break_at(line, warp=kind(7), cta=kind(0), skip=kind(1))).partition(":")[2] for kind in (int, np.int64, np.uint8)]
+    assert len(set(same)) == 1                  # numbers of numpy count too
+    assert session.tile("A", np.int64(1)).what == session.tile("A", 1).what    # type: ignore[arg-type]
 
 
 def test_lines_of_what_was_inlined() -> None:

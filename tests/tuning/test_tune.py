@@ -226,6 +226,8 @@ def test_the_callers_arrays_are_not_written(tmp_path, unassembled):
     ({"check": {"y": np.zeros(3)}}, CheckGivenError, r"has shape \(3,\), the argument \(2,\)"),
     ({"check": np.zeros(2)}, CheckGivenError, r"check= is ndarray: .* as \{'y': expected\}"),
     ({"key": ("z",)}, TuneError, "key= names `z`"),
+    ({"key": "y"}, TuneError, r"key= takes names of arguments, as key=\('y',\), or a function, not 'y'"),
+    ({"key": 3}, TuneError, r"as key=\('y',\), or a function, not 3"),
     ({"args": None}, PtxkitError, "args= is a tuple of the arguments of kernel `parametric`"),
     ({"roundz": 3}, TuneError, "no option `roundz`; there are key, regime, rounds"),
     ({"rounds": 0}, TuneError, "rounds= is an int of at least 1, not 0"),
