@@ -13,7 +13,7 @@ from ..grammar.errors import Position
 from ..grammar.walk import instructions
 from .bytecode import loaded, local, targets
 from .held import INSIDE, differ, held, position, stays, stored, users
-from .plain import check_plain, plain
+from .plain import check_plain, check_sources, plain, sources
 from .reg import Negated, Reg, Value, Vec
 from .regions import Region, accesses
 from .source import named
@@ -26,17 +26,20 @@ class Names:
 
     def __init__(self, frame: FrameType | None) -> None:
         self.frames: list[tuple[FrameType, int, dict[str, Value], dict[str, Any]]] = []
+        self.sources: list[dict[str, tuple[Any, Any]]] = []
         for each in users(frame):
             own = each.f_locals
             self.frames.append((each, each.f_lasti, held(each, own), plain(each.f_code, own)))
+            self.sources.append(sources(each.f_code, own))
 
     def check(self, builder: Builder, region: Region, own: tuple[Reg[Any], ...]) -> None:
         """Raise if a name holds another value now, and the body read the old one. `own` are the registers that the loop gave."""
         given = {reg.name for reg in own}
-        for frame, begin, before, numbers in self.frames:
+        for (frame, begin, before, numbers), taken in zip(self.frames, self.sources, strict=True):
             stays(frame, begin, region.kind)
             own_names = frame.f_locals
             check_plain(frame, begin, numbers, own_names, region.kind)
+            check_sources(frame, begin, taken, own_names)
             now = held(frame, own_names)
             for path, old in before.items():
                 new = now.get(path, old)

@@ -15,7 +15,7 @@ import pytest
 
 from ptxkit import Ptr, else_, for_range, if_, loop, smem
 from ptxkit.idioms import wait
-from ptxkit.ptx import add, ld, mul, st
+from ptxkit.ptx import add, ld, mov, mul, st
 from ptxkit.types import f32, u32
 from tests.ptxkit.lost.kernels import Kernels, N
 from tests.ptxkit.refusal import refused
@@ -68,6 +68,34 @@ def pycount_loop(x: Ptr[u32], n: N) -> None:
         st.global_.u32(x + k, 1)
         k += 1  # wrong
         rounds.break_if(n == 0)
+
+
+@wrong("was made before this loop", "every iteration has what was taken first")
+def pyiterator(x: Ptr[u32], n: N) -> None:
+    numbers = iter([1, 2])
+    with for_range(2):
+        st.global_.u32(x, next(numbers))  # wrong
+
+
+@wrong("was made before this loop", "every iteration has what was taken first")
+def pygenerator(x: Ptr[u32], n: N) -> None:
+    numbers = (each * 2 for each in range(9))
+    with for_range(n):
+        st.global_.u32(x, next(numbers))  # wrong
+
+
+@wrong("was made before this loop", "every iteration has what was taken first")
+def pycycle(x: Ptr[u32], n: N) -> None:
+    stages = itertools.cycle((0, 1))
+    with for_range(n):
+        st.global_.u32(x, next(stages))  # wrong
+
+
+@wrong("was made before this loop", "every iteration has what was taken first")
+def pypop(x: Ptr[u32], n: N) -> None:
+    numbers = [1, 2]
+    with for_range(2):
+        st.global_.u32(x, numbers.pop())  # wrong
 
 
 @wrong("in Python before this loop", "total=mov.u32(0)")
@@ -371,6 +399,30 @@ def pycounter(x: Ptr[u32], n: N) -> None:
     with for_range(n) as i:
         st.global_.u32(x + next(ids), i)
         st.global_.u32(x + next(ids), i)
+
+
+@right
+def pyiterator_outside(x: Ptr[u32], n: N) -> None:
+    numbers = iter([1, 2, 3])
+    for number in numbers:
+        with for_range(n):
+            st.global_.u32(x, number)
+    with for_range(n):
+        if numbers is not None:
+            st.global_.u32(x, 1)
+
+
+@right
+def pypool(x: Ptr[u32], n: N) -> None:
+    pool, left = [mov.u32(0), mov.u32(1)], [1, 2]
+    with for_range(n):
+        scratch = pool.pop()
+        add.u32(scratch, scratch, 1)
+        pool.append(scratch)
+        inner = [1, 2]
+        while inner:
+            st.global_.u32(x, inner.pop())
+    st.global_.u32(x, left.pop())
 
 
 @right
