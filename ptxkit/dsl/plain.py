@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import operator
 from collections import deque
 from collections.abc import Mapping
 from enum import Enum
@@ -13,7 +11,6 @@ from typing import Any
 from ..errors import TraceError
 from .bytecode import last_store, loaded, local, slot_reads, slot_stores, slots_read
 from .held import attribute, line_at, position, stored
-from .reg import Value
 
 PLAIN = frozenset((int, bool, float, type(None), str))
 """Types of Python's own values that a body could mean to count, to toggle or to choose."""
@@ -74,52 +71,6 @@ def check_plain(frame: FrameType, begin: int, before: Mapping[str, Any], own: Ma
             position(frame, line))
 
 
-TAKES = frozenset(("pop", "popleft", "popitem", "remove", "clear"))
-"""Methods by which a body takes from a list, a deque, a dict or a set."""
-_HOLD = frozenset((list, deque, dict, set))
-_iterators: dict[type, bool] = {}
-
-
-def sources(code: CodeType, own: Mapping[str, Any]) -> dict[str, tuple[Any, int]]:
-    """What a body may take from, by local name, and how much is left: iterators (-1 where they do not say), and what holds Python's own
-    values and has a method of TAKES called. `itertools.count` numbers what a body has, and is nobody's."""
-    found: dict[str, tuple[Any, int]] = {}
-    for name, value in own.items():
-        type_ = type(value)
-        known = _iterators.get(type_)
-        if known is None:
-            known = _iterators[type_] = hasattr(type_, "__next__") and not issubclass(type_, Value | itertools.count)
-        if known:
-            found[name] = value, _left(value)
-    for name, word in slots_read(code):
-        held: Any = own.get(name)
-        if word in TAKES and type(held) in _HOLD and all(map(is_plain, held.values() if type(held) is dict else held)):
-            found[name] = held, len(held)
-    return found
-
-
-def _left(source: Any) -> int:
-    return operator.length_hint(source, -1)
-
-
-def check_sources(frame: FrameType, begin: int, before: Mapping[str, tuple[Any, int]], own: Mapping[str, Any]) -> None:
-    """Raise where the body of a loop takes from what was there before the loop."""
-    code, end = frame.f_code, frame.f_lasti
-    for name, (value, left) in before.items() if begin < end else ():
-        if own.get(name) is not value or not local(code, name) or (left >= 0 and _left(value) == left):
-            continue
-        if _iterators.get(type(value)):
-            line = loaded(code, name, begin, end)
-        else:
-            at = [offset for offset, root, word in slot_reads(code) if begin < offset < end and root == name and word in TAKES]
-            line = line_at(code, at[0]) if at else None
-        if line is not None:
-            raise TraceError(
-                f"`{name}` was made before this loop, and its body takes from it. Python does so once, while tracing: on the GPU every "
-                "iteration has what was taken first. Python's own `for` in the place of this loop takes each in turn and emits its body as "
-                "often; what changes on the GPU is in a register; what Python alone needs is made in the body", position(frame, line))
-
-
 def changed(old: Any, new: Any) -> bool:
     """Whether one of Python's own values has become another value."""
     return new is not old and new is not _ABSENT and (not is_plain(new) or type(new) is not type(old) or bool(new != old))
@@ -140,4 +91,4 @@ def read_later(code: CodeType, path: str, after: int) -> bool:
     return bool(reads) and not any(after < store < reads[0] for store in stores)
 
 
-__all__ = ["changed", "check_plain", "check_sources", "is_plain", "plain", "read_later", "sources"]
+__all__ = ["changed", "check_plain", "is_plain", "plain", "read_later"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import TraceError
 from ..grammar import tree
@@ -13,33 +13,43 @@ from ..grammar.errors import Position
 from ..grammar.walk import instructions
 from .bytecode import loaded, local, targets
 from .held import INSIDE, differ, held, position, stays, stored, users
-from .plain import check_plain, check_sources, plain, sources
+from .plain import check_plain, plain
 from .reg import Negated, Reg, Value, Vec
 from .regions import Region, accesses
 from .source import named
+from .taken import check_sources, sources
 
 if TYPE_CHECKING:
     from .trace import Builder
+
+class Around(NamedTuple):
+    """A frame around a loop when the loop begins, and what its names hold: values of the trace and Python's own, by path, and what a body
+    may take from."""
+
+    frame: FrameType
+    begin: int
+    values: dict[str, Value]
+    numbers: dict[str, Any]
+    sources: dict[str, tuple[Any, int]]
+
 
 class Names:
     """What the names of the code around a loop hold when it begins."""
 
     def __init__(self, frame: FrameType | None) -> None:
-        self.frames: list[tuple[FrameType, int, dict[str, Value], dict[str, Any]]] = []
-        self.sources: list[dict[str, tuple[Any, Any]]] = []
+        self.frames: list[Around] = []
         for each in users(frame):
             own = each.f_locals
-            self.frames.append((each, each.f_lasti, held(each, own), plain(each.f_code, own)))
-            self.sources.append(sources(each.f_code, own))
+            self.frames.append(Around(each, each.f_lasti, held(each, own), plain(each.f_code, own), sources(each.f_code, own)))
 
     def check(self, builder: Builder, region: Region, own: tuple[Reg[Any], ...]) -> None:
         """Raise if a name holds another value now, and the body read the old one. `own` are the registers that the loop gave."""
         given = {reg.name for reg in own}
-        for (frame, begin, before, numbers), taken in zip(self.frames, self.sources, strict=True):
+        for frame, begin, before, numbers, may_take in self.frames:
             stays(frame, begin, region.kind)
             own_names = frame.f_locals
             check_plain(frame, begin, numbers, own_names, region.kind)
-            check_sources(frame, begin, taken, own_names)
+            check_sources(frame, begin, may_take, own_names)
             now = held(frame, own_names)
             for path, old in before.items():
                 new = now.get(path, old)
@@ -57,7 +67,7 @@ class Names:
 
     def namesakes(self, values: Mapping[str, Any]) -> Iterator[tuple[str, FrameType, int]]:
         """The values that a local name of their own has: (name, the frame, where the loop begins)."""
-        for frame, begin, _, _ in self.frames[:1]:
+        for frame, begin, *_ in self.frames[:1]:
             held = frame.f_locals
             for name, value in values.items():
                 if held.get(name) is value and local(frame.f_code, name):
