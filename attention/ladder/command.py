@@ -10,6 +10,7 @@ from pathlib import Path
 from ptxkit.cli.errors import UsageError
 from ptxkit.cli.numbers import positive
 from ptxkit.cli.paths import output_path
+from ptxkit.gemm.tools.bench.report import invocation
 from ptxkit.measure.watch import watched
 from ptxkit.runtime import driver
 
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     for rung in RUNGS:
         rung.require(options.length, KEYS)
     masks = MASKS if options.mask == "both" else (options.mask,)
-    command = " ".join(("python -m ptxkit.attention", *(Path(word).name for word in sys.argv[1:])))     # without folders: results travel
+    command = invocation("ptxkit.attention")
     with tempfile.TemporaryDirectory() as folder:
         given = {"masks": masks, "length": options.length, "heads": options.heads or max(1, TOKENS * HEADS // options.length),
                  "rounds": options.rounds, "json": str(options.json.absolute()) if options.json else "", "command": command,

@@ -8,19 +8,16 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from ptxkit.cards import H200
 from ptxkit.cli.numbers import positive
 from ptxkit.cli.output import write
-from ptxkit.cli.paths import output_file
 from ptxkit.errors import LaunchError
+from ptxkit.gemm.tools.bench.report import invocation
 from ptxkit.gemm.tools.bench.run import library
-from ptxkit.gemm.tools.timeline import card_of_record, row, selection
-from ptxkit.runtime import driver
+from ptxkit.gemm.tools.timeline import add_marks, card_of_record, drawn, row, selection, told, wanted
 from ptxkit.timeline import Timeline
 
 from ..config.decode import HEADS
@@ -28,8 +25,8 @@ from ..kernels.forward import forward
 from ..launch.simulate import simulate
 
 EACH = ("tile", "block", "wait,load", "all")
-"""What is measured unless --marks says otherwise: a span for each tile of queries, one for each block of keys, those of waits and loads,
-and all marks."""
+"""The marks that are measured unless --marks says otherwise: a span for each tile of queries; a span for each block of keys; waits and
+loads; all of them."""
 MASKS = ("full", "causal")
 
 
@@ -39,39 +36,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heads", type=positive, default=32, metavar="H", help="heads in all (default 32)")
     parser.add_argument("--head", type=int, choices=HEADS, default=128, help="elements of a head (default 128)")
     parser.add_argument("--mask", choices=(*MASKS, "both"), default="both")
-    parser.add_argument("--marks", action="append", metavar="NAMES", help="names of marks with commas, or all; again to compare "
-                        f"(default {', '.join(name.replace(',', ' with ') for name in EACH)}); pages and traces show the last")
-    parser.add_argument("--rounds", type=positive, default=20, help="rounds of launches without marks and with each (default 20)")
-    parser.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto", help="auto: the GPU, else the CPU device")
-    parser.add_argument("--page", type=output_file, metavar="FILE.html", help="write a picture of the last mask there")
-    parser.add_argument("--sms", type=positive, default=2, help="SMs that the picture and the trace show (default 2)")
-    parser.add_argument("--trace", type=output_file, metavar="FILE.json", help="write a trace of the last mask for Perfetto there")
-    parser.add_argument("--json", type=output_file, metavar="FILE", help="write overheads and sums there (- for stdout)")
+    add_marks(parser, EACH, " of the last mask")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """0 when there is a timeline."""
-    gpu = options.device == "gpu" or (options.device == "auto" and driver.available("sm_90a"))
-    names = options.marks or (EACH if gpu else EACH[-1:])
+    gpu, names = wanted(options, EACH)
     said = sys.stderr if options.json == "-" else sys.stdout
     found: dict[str, dict[str, Timeline]] = {}
     for mask in MASKS if options.mask == "both" else (options.mask,):
         shape = options.heads, options.length, options.head
         found[mask] = on_gpu(shape, mask == "causal", names, options.rounds) if gpu else simulated(shape, mask == "causal", names[-1])
         print(f"{mask} attention, {options.heads} heads of {options.length} x {options.head}", file=said)
-        for name, timeline in found[mask].items():
-            if timeline.overhead is not None:
-                print(f"{name:<12}{timeline.overhead}", file=said)
-        print(replace(timeline, overhead=None), file=said, flush=True)
-    if options.page:
-        timeline.page(options.page, sms=options.sms)
-    if options.trace:
-        timeline.trace(options.trace, sms=options.sms)
+        timeline = told(found[mask], said)
+    drawn(options, timeline)
     if options.json:
-        command = " ".join(("python -m ptxkit.attention", *(Path(word).name for word in sys.argv[1:])))   # without folders: results travel
-        text = json.dumps({"date": time.strftime("%Y-%m-%d"), "command": command, "device": card_of_record(timeline, gpu),
-                           "heads": options.heads, "rows": options.length, "head": options.head,
+        text = json.dumps({"date": time.strftime("%Y-%m-%d"), "command": invocation("ptxkit.attention"),
+                           "device": card_of_record(timeline, gpu), "heads": options.heads, "rows": options.length, "head": options.head,
                            "masks": {mask: {name: row(each) for name, each in timelines.items()} for mask, timelines in found.items()}},
                           indent=1)
         write(options.json, (text + "\n").encode())

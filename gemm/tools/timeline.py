@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -44,36 +44,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"-{name}", type=positive, default=4096, help=f"{name.upper()} (default 4096)")
     parser.add_argument("--dtype", choices=("bf16", "f16", "f32", "e4m3", "e5m2"), default="bf16", help="type of A and B (default bf16)")
     parser.add_argument("--layout", choices=("nt", "nn", "tn", "tt"), default="nt", help="A then B: n row-major, t column-major")
-    parser.add_argument("--marks", action="append", metavar="NAMES", help="names of marks with commas, or all; again to compare "
-                        f"(default {', '.join(EACH)}); pages and traces show the last")
-    parser.add_argument("--rounds", type=positive, default=20, help="rounds of launches without marks and with each (default 20)")
-    parser.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto", help="auto: the GPU, else the CPU device")
-    parser.add_argument("--page", type=output_file, metavar="FILE.html", help="write a picture there")
-    parser.add_argument("--sms", type=positive, default=2, help="SMs that the picture and the trace show (default 2)")
-    parser.add_argument("--trace", type=output_file, metavar="FILE.json", help="write a trace for Perfetto there")
-    parser.add_argument("--json", type=output_file, metavar="FILE", help="write overheads and sums there (- for stdout)")
+    add_marks(parser, EACH)
     shared.add_card(parser, "on the CPU device, ")
     shared.add_set(parser)
     parser.set_defaults(run=command)
+
+
+def add_marks(parser: argparse.ArgumentParser, each: Sequence[str], of: str = "") -> None:
+    """The options of a command that measures marks, and each selection of them unless `--marks` says otherwise. `of` says which run the
+    picture and the trace are of."""
+    parser.add_argument("--marks", action="append", metavar="NAMES", help="names of marks with commas, or all; again to compare "
+                        f"(default {', '.join(name.replace(',', ' with ') for name in each)}); pages and traces show the last")
+    parser.add_argument("--rounds", type=positive, default=20, help="rounds of launches without marks and with each (default 20)")
+    parser.add_argument("--device", choices=("auto", "gpu", "sim"), default="auto", help="auto: the GPU, else the CPU device")
+    parser.add_argument("--page", type=output_file, metavar="FILE.html", help=f"write a picture{of} there")
+    parser.add_argument("--sms", type=positive, default=2, help="SMs that the picture and the trace show (default 2)")
+    parser.add_argument("--trace", type=output_file, metavar="FILE.json", help=f"write a trace{of} for Perfetto there")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write overheads and sums there (- for stdout)")
+
+
+def wanted(options: argparse.Namespace, each: Sequence[str]) -> tuple[bool, Sequence[str]]:
+    """Whether the GPU is measured, and the selections of marks. The CPU device has the last one."""
+    gpu = options.device == "gpu" or (options.device == "auto" and driver.available("sm_90a"))
+    return gpu, options.marks or (each if gpu else each[-1:])
+
+
+def told(found: Mapping[str, Timeline], file: TextIO) -> Timeline:
+    """Print what each selection costs, and the last timeline. Returns that."""
+    for name, timeline in found.items():
+        if timeline.overhead is not None:
+            print(f"{name:<12}{timeline.overhead}", file=file)
+    print(replace(timeline, overhead=None), file=file, flush=True)
+    return timeline
+
+
+def drawn(options: argparse.Namespace, timeline: Timeline) -> None:
+    """Write the picture and the trace where the options name files."""
+    if options.page:
+        timeline.page(options.page, sms=options.sms)
+    if options.trace:
+        timeline.trace(options.trace, sms=options.sms)
 
 
 def command(options: argparse.Namespace) -> int:
     product = Product(options.m, options.n, options.k, options.dtype, layout=options.layout)
     card = shared.card(options.card)
     config = product.config(card, dict(options.changes))
-    gpu = options.device == "gpu" or (options.device == "auto" and driver.available("sm_90a"))
-    names = options.marks or (EACH if gpu else EACH[-1:])
+    gpu, names = wanted(options, EACH)
     found = on_gpu(product, config, names, options.rounds) if gpu else {names[-1]: simulated(product, config, names[-1], card)}
     said = sys.stderr if options.json == "-" else sys.stdout
     print(f"{product}: {config}", file=said)
-    for name, timeline in found.items():
-        if timeline.overhead is not None:
-            print(f"{name:<12}{timeline.overhead}", file=said)
-    print(replace(timeline, overhead=None), file=said)
-    if options.page:
-        timeline.page(options.page, sms=options.sms)
-    if options.trace:
-        timeline.trace(options.trace, sms=options.sms)
+    timeline = told(found, said)
+    drawn(options, timeline)
     if options.json:
         text = json.dumps({"date": time.strftime("%Y-%m-%d"), "command": invocation(), "device": card_of_record(timeline, gpu),
                            "product": str(product), "config": str(config),
@@ -134,4 +156,4 @@ def on_gpu(product: Product, config: DenseConfig, names: Sequence[str], rounds: 
                           launch.maps, stream, rounds)
 
 
-__all__ = ["add_arguments", "on_gpu", "simulated"]
+__all__ = ["add_arguments", "add_marks", "card_of_record", "drawn", "on_gpu", "row", "selection", "simulated", "told", "wanted"]

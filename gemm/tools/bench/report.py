@@ -14,9 +14,9 @@ from ptxkit.measure.chart import PlotError
 from . import scatter
 
 
-def invocation() -> str:
-    """The command that runs, without the folders that it names: results travel."""
-    return " ".join(("python -m ptxkit.gemm", *(Path(word).name for word in sys.argv[1:])))
+def invocation(package: str = "ptxkit.gemm") -> str:
+    """The command of a package that runs, without the folders that it names: results travel."""
+    return " ".join((f"python -m {package}", *(Path(word).name for word in sys.argv[1:])))
 
 
 def plot(path: Path, results: Mapping[str, Any]) -> None:
