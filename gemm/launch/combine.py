@@ -57,13 +57,11 @@ class CombineProblem:
         self.choices = math.prod(place.shape)
         check_dtype("out", out, SOURCES)
         check_shape("out", out, (self.count, self.columns))
-        check_rows("out", out)
-        if self.count > 1 and self.columns and out.strides[0] < self.columns:
-            raise LaunchError(f"the rows of out are {out.strides[0]} elements apart and have {self.columns}: they must not overlap")
+        self.out_row = row_of_result(out)
         self.source, self.out = TYPES[y.dtype], TYPES[out.dtype]
         self.weighted, self.ragged, self.empty = weights is not None, starts is not None, not (self.count and self.columns)
         self.once = not self.ragged and self.top > 1 and self.choices <= self.rows
-        self.y_row, self.out_row = y.strides[0] if self.rows > 1 else 0, out.strides[0] if self.count > 1 else 0
+        self.y_row = y.strides[0] if self.rows > 1 else 0
         self.wide = wide((y, self.y_row), (out, self.out_row), self.columns)
         self.vectors = -(-self.columns * self.source.bits // (8 * VECTOR)) if self.wide else self.columns
         self.at_once = MOST_AT_ONCE if self.ragged else next(number for number in (1, 2, 4, 8) if number >= min(self.top, MOST_AT_ONCE))
@@ -134,13 +132,22 @@ def matrix(name: str, array: ArrayView) -> tuple[int, int]:
     check_dtype(name, array, SOURCES)
     if len(array.shape) != 2:
         raise LaunchError(f"{name} has shape {array.shape}: it is a matrix, [rows, columns]")
-    check_rows(name, array)
+    _check_rows(name, array)
     if array.shape[0] >= (1 << 32) - 1:
         raise LaunchError(f"{name} has {array.shape[0]} rows: their numbers have 32 bits")
     return array.shape[0], array.shape[1]
 
 
-def check_rows(name: str, array: ArrayView) -> None:
+def row_of_result(out: ArrayView) -> int:
+    """The elements from row to row of a result, 0 if it has one. Raises LaunchError if its rows overlap or are not contiguous."""
+    _check_rows("out", out)
+    rows, columns = out.shape
+    if rows > 1 and columns and out.strides[0] < columns:
+        raise LaunchError(f"the rows of out are {out.strides[0]} elements apart and have {columns}: they must not overlap")
+    return out.strides[0] if rows > 1 else 0
+
+
+def _check_rows(name: str, array: ArrayView) -> None:
     """Raise LaunchError unless the rows of a matrix are contiguous."""
     check_forwards(name, array)
     if 0 not in array.shape and array.shape[1] > 1 and array.strides[1] != 1:
@@ -312,5 +319,5 @@ def run_problem(problem: Any, given: dict[str, Any], how: dict[str, Any]) -> Rep
     return run(traced, grid=problem.grid, args=values(traced.signature, (), problem.arguments(pointer)), **how)
 
 
-__all__ = ["MOST_TILES", "CombineProblem", "ProductsProblem", "Sums", "check_rows", "choices", "combine", "matrix", "products_of_rows",
-           "run_problem", "simulate", "simulate_products", "views_of", "wide"]
+__all__ = ["MOST_TILES", "CombineProblem", "ProductsProblem", "Sums", "choices", "combine", "matrix", "products_of_rows",
+           "row_of_result", "run_problem", "simulate", "simulate_products", "views_of", "wide"]

@@ -15,7 +15,7 @@ from ptxkit.types import TYPES
 
 from ..kernels.combine import THREADS, VECTOR
 from ..kernels.combine import spread as spread_kernel
-from .combine import MOST_TILES, Sums, check_rows, choices, matrix, run_problem, views_of, wide
+from .combine import MOST_TILES, Sums, choices, matrix, row_of_result, run_problem, views_of, wide
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,13 +41,9 @@ class SpreadProblem:
                               "are copies of it")
         check_dtype("out", out, (x.dtype,))
         check_shape("out", out, (None, self.columns))
-        check_rows("out", out)
-        self.out_rows = out.shape[0]
-        if self.out_rows > 1 and self.columns and out.strides[0] < self.columns:
-            raise LaunchError(f"the rows of out are {out.strides[0]} elements apart and have {self.columns}: they must not overlap")
+        self.out_rows, self.out_row = out.shape[0], row_of_result(out)
         self.empty = not (self.rows and self.columns and self.top and self.out_rows)
-        self.source, self.x_row, self.out_row = (TYPES[x.dtype], x.strides[0] if self.rows > 1 else 0,
-                                                 out.strides[0] if self.out_rows > 1 else 0)
+        self.source, self.x_row = TYPES[x.dtype], x.strides[0] if self.rows > 1 else 0
         self.wide = wide((x, self.x_row), (out, self.out_row), self.columns)
         self.vectors = -(-self.columns * self.source.bits // (8 * VECTOR)) if self.wide else self.columns
         self.across = next(across for across in (4, 2, 1) if across == 1 or (self.wide and self.vectors > across * 16))
