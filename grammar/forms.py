@@ -63,9 +63,6 @@ class Signature:
         self._check_presence(values)
         written: list[tree.Operand] = []
         for group in self.layout:
-            if group.kind == "plain":
-                written += [value for value in [values[i] for i in group.indices] if value is not None]
-                continue
             given = [value for value in (values[i] for i in group.indices) if value is not None]
             if group.kind == "literal":
                 written.append(tree.Name("_"))
@@ -80,10 +77,7 @@ class Signature:
     def _check_presence(self, values: Sequence[tree.Operand | None]) -> None:
         if len(values) != len(self.parameters):
             raise PtxkitError(f"`{self.opcode}` has {len(self.parameters)} operands, {len(values)} were given")
-        for value in values:
-            if value is None:
-                break
-        else:
+        if all(value is not None for value in values):
             return
         open_regions = {region for p, v in zip(self.parameters, values, strict=True) if v is not None for region in p.regions}
         for parameter, value in zip(self.parameters, values, strict=True):
