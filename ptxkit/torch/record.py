@@ -15,7 +15,7 @@ _functorch: Any = torch._functorch.autograd_function
 
 
 class Recorder(NamedTuple):
-    """What runs an operator and records it: of tensors of which none is a wrapper, and of all."""
+    """Two ways to run an operator and record it for gradients: `plain` takes tensors alone, `whole` also the wrappers of torch.func."""
 
     plain: Callable[..., Any]
     whole: Callable[..., Any]

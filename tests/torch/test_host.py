@@ -81,18 +81,24 @@ def test_a_warm_product_into_new_memory_asks_its_tensors_alone(card: Any, monkey
         gemm.gemm(a, a)
 
 
-def test_an_operator_is_dispatched_once_unless_a_mode_looks_on(device_is_open: Any) -> None:
-    """With and without gradients. A mode, a fake tensor and a view that is negated go through the dispatcher to what they need."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
+def looking_on() -> tuple[Any, list[Any]]:
+    """A mode of torch's dispatcher that changes nothing, and the functions that it sees."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    saw = []
+    saw: list[Any] = []
 
     class Mode(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             saw.append(func)
             return func(*args, **(kwargs or {}))
 
+    return Mode, saw
+
+
+def test_an_operator_is_dispatched_once_unless_a_mode_looks_on(device_is_open: Any) -> None:
+    """With and without gradients. A mode, a fake tensor and a view that is negated go through the dispatcher to what they need."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    Mode, saw = looking_on()
     a, b = randn(16, 32), randn(24, 32).T
     wanted = ops.gemm(a, b)
     for leaf in (a, a.clone().requires_grad_()):
@@ -161,15 +167,7 @@ def test_a_negated_view_is_refused(card: Any) -> None:
 
 def test_a_gradient_is_by_the_kernel_unless_something_looks_on(device_is_open: Any) -> None:
     """The same gradients past the dispatcher, through it, and where they are recorded; of a negated view too."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    saw = []
-
-    class Mode(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            saw.append(func)
-            return func(*args, **(kwargs or {}))
-
+    Mode, saw = looking_on()
     for shape, layout in (((16, 32), "rows"), ((2, 8, 32), "rows"), ((16, 32), "columns"), ((32,), "rows")):
         x, w = randn(*shape), randn(24, 32)
         leaf = (x if layout == "rows" else x.T.contiguous().T).requires_grad_()
