@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import FrameType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..smem import MBarriers, Shared, SharedAddress, Tile
@@ -71,7 +71,7 @@ class _Watch:
 
     def call(self, frame: FrameType, event: str, argument: Any) -> Any:
         module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if module in sys.stdlib_module_names or not outside(frame.f_code.co_filename):
+        if module in sys.stdlib_module_names or not outside(frame.f_code.co_filename) or _generated(module, frame.f_code):
             return None
         self.held[id(frame)] = {}
         return self.line
@@ -91,6 +91,11 @@ class _Watch:
             held[name] = value
             for path, each in _within(name, value, DEPTH):
                 self.names.bound(path, each)
+
+
+def _generated(module: str, code: CodeType) -> bool:
+    """Whether it is the function that Python writes to make a named tuple or a dataclass: its names are no author's."""
+    return module.startswith("namedtuple_") or (code.co_filename == "<string>" and code.co_name == "__init__")
 
 
 def _within(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:

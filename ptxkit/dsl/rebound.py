@@ -22,6 +22,7 @@ from .taken import check_sources, sources
 if TYPE_CHECKING:
     from .trace import Builder
 
+
 class Around(NamedTuple):
     """A frame around a loop when the loop begins, and what its names hold: values of the trace and Python's own, by path, and what a body
     may take from."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -140,11 +141,21 @@ def scaled(x: Reg[f32], factor: Reg[f32]) -> Reg[f32]:
     return mul.rn.f32(x, factor)
 
 
+class Two(NamedTuple):
+    first: Reg[u32]
+    second: Reg[u32]
+
+
+@dataclass
+class Kept:
+    only: Reg[u32]
+
+
 @kernel(block=64)
 def named(out: Ptr[f32], n: Reg[u32]) -> None:
     words = smem.array(f32, 64)
-    thread = mov.u32(tid.x)
-    pair = [mov.u32(1), thread + 2]
+    thread = Kept(mov.u32(tid.x)).only
+    pair = [*Two(mov.u32(1), thread + 2)]
     with for_range(n, total=mov.f32(0.0)) as loop_:
         index = loop_.index if hasattr(loop_, "index") else thread
         loop_.total = add.rn.f32(loop_.total, 1.5)
