@@ -1,7 +1,7 @@
 """Make the pages of the site's api/ from docstrings, docs/isa.md from the instruction table, and figures from records: `make docs`.
 
 The pages of api/ are made while the site is built (docs/hooks.py) and are in no folder; docs/isa.md, the marked
-figures of pages and docs/random.svg (docs/figures.py) are in the repository, and `--check` says whether they are out of date.
+figures of pages and docs/random.svg (docs/figures) are in the repository, and `--check` says whether they are out of date.
 """
 
 from __future__ import annotations
@@ -320,11 +320,12 @@ class _Decoded:
 
 @cache
 def figures() -> ModuleType:
-    """docs/figures.py as a module."""
-    spec = importlib.util.spec_from_file_location("ptxkit_docs_figures", ROOT / "docs" / "figures.py")
+    """docs/figures as a package."""
+    spec = importlib.util.spec_from_file_location("ptxkit_docs_figures", ROOT / "docs" / "figures" / "__init__.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module                     # its modules import each other
     spec.loader.exec_module(module)
     return module
 
@@ -333,7 +334,7 @@ def expected() -> dict[Path, str]:
     """What is made of what stands in the repository: the page of the ISA, the plot, and pages with marked figures."""
     made = figures()
     pages = {path: made.filled(path.read_text(encoding="utf-8"), path.name) for path in made.pages() if path != ISA}
-    return {ISA: coverage(), made.PLOT: made.random_plot()} | pages
+    return {ISA: coverage(), made.PLOT: made.products.random_plot()} | pages
 
 
 def outdated() -> list[Path]:

@@ -134,7 +134,7 @@ def test_pages_say_what_the_table_and_the_records_say() -> None:
 
 
 @pytest.mark.pure
-def test_another_figure_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_figure_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """One that was edited, one that is no figure, and one whose record changes."""
     made = generator().figures()
     right = made.filled("a <!-- figure: burst.mean --><!-- /figure --> b")
@@ -142,8 +142,10 @@ def test_another_figure_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert made.filled(right.replace("1.178", "1.15")) == right
     with pytest.raises(ValueError, match=r"`burst.mode` is no figure"):
         made.filled("<!-- figure: burst.mode -->1<!-- /figure -->")
-    changed = {"summary": {"burst bf16": {"best": {"geometric_mean": 1.2}}}}
-    monkeypatch.setattr(made, "record", lambda name: changed)
+    (tmp_path / f"{made.shapes.BURST}.json").write_text('{"summary": {"burst bf16": {"best": {"geometric_mean": 1.2}}}}')
+    monkeypatch.setattr(made.records, "RESULTS", tmp_path)
+    made.records.record.cache_clear()
+    request.addfinalizer(made.records.record.cache_clear)
     assert "-->1.200<!--" in made.filled(right)
 
 
@@ -156,7 +158,7 @@ def test_the_readme_is_short_and_shows_what_it_says() -> None:
 
 @pytest.mark.pure
 def test_the_plot_has_each_random_product_of_both_cards() -> None:
-    made = generator().figures()
+    made = generator().figures().products
     dots, rings = re.findall(r"M\d+ \d+h0", made.random_plot()), re.findall(r'<circle [^>]* r="3"', made.random_plot())
     assert len(dots) == sum(len(made.record(made.RANDOM)["runs"][run]) for run, *_ in made.KINDS.values()) > 0
     assert len(rings) == len(made.record(made.EARLIER)["cards"][made.H200]["rows"]) > 0
@@ -205,8 +207,8 @@ def test_measured_figures_say_where_they_are_from() -> None:
 def typed_beside_a_record(text: str) -> list[str]:
     """The measured figures outside marks of paragraphs that cite a record which figures are made of."""
     made = generator().figures()
-    source = (ROOT / "docs" / "figures.py").read_text(encoding="utf-8")
-    names = [re.escape(path.stem) for path in made.RESULTS.glob("*.json") if f'"{path.stem}"' in source]
+    source = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "figures").glob("*.py")))
+    names = [re.escape(path.stem) for path in made.records.RESULTS.glob("*.json") if f'"{path.stem}"' in source]
     cited = re.compile(rf"results/(?:{'|'.join(names)})\.json")
     prose = re.sub(r"^```.*?^```$|\btorch \d+\.\d+", "", made.MARK.sub("", text), flags=re.M | re.S)
     return [found for paragraph in re.split(r"\n\n+", prose) if cited.search(paragraph)

@@ -1,0 +1,149 @@
+"""Group products beside torch, DeepGEMM and hpc-ops; weight gradients; layers of experts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import geometric_mean
+from typing import Any
+
+from .records import MEANS, Figure, block, ceilings, count_of, digits, header, percentile, record
+
+GROUPED = "2026-11-24-h200-grouped"
+GROUPED_RANDOM = "2026-11-26-h100-grouped-random"
+DEEP_GEMM = "2026-11-27-h100-deepgemm"
+WEIGHTS = "2026-11-26-h100-weight-gradients"
+MOE = "2026-11-27-h100-moe"
+
+PEERS = ("deep_gemm", "deep_gemm_masked", "hpc_ops")
+
+
+def grouped_mean(*kinds: str, skewed: bool | None = None, without: str = "") -> Figure:
+    """The geometric mean of the better of DeepGEMM and hpc-ops, over ours, of cases of these kinds."""
+    def of() -> str:
+        found = [min(row["contestants"][peer]["us"] for peer in PEERS if peer in row["contestants"]) / row["contestants"]["ours"]["us"]
+                 for row in record(GROUPED)["rows"] if (not kinds or row["kind"] in kinds) and row["kind"] != without
+                 and (skewed is None or row["skewed"] == skewed) and any(peer in row["contestants"] for peer in PEERS)]
+        return f"{geometric_mean(found):.2f}"
+    return of
+
+
+def grouped_torch(which: str) -> Figure:
+    return lambda: f"{record(GROUPED)['summary']['bf16']['of torch._grouped_mm'][which]:.2f}"
+
+
+def grouped_case(case: str) -> Figure:
+    """The same of one case."""
+    def of() -> str:
+        (row,) = (row for row in record(GROUPED)["rows"] if row["case"] == case)
+        seen = row["contestants"]
+        return f"{min(seen[peer]['us'] for peer in PEERS if peer in seen) / seen['ours']['us']:.2f}"
+    return of
+
+
+def grouped_random(of: Callable[[list[float]], str], rows: str = "rows") -> Figure:
+    """A figure of how much longer torch takes, group products with random lengths."""
+    return lambda: of([row[2] for row in record(GROUPED_RANDOM)["random"][rows]])
+
+
+def deep_gemm_table() -> str:
+    """How much longer DeepGEMM takes, by type and layout."""
+    lines = header("type | layout | n | geometric mean | 5th percentile | least | the least is of")
+    columns = record(DEEP_GEMM)["columns"]
+    for kind in ("bf16", "fp8-block"):
+        for layout, ours, theirs in (("contiguous", "ours", "deep_gemm"), ("masked", "ours_masked", "deep_gemm_masked")):
+            found = {row[0]: row[columns.index(theirs)] / row[columns.index(ours)] for row in record(DEEP_GEMM)["rows"]
+                     if f":{kind}:" in row[0]}
+            least, all_ = min(found, key=found.__getitem__), list(found.values())
+            lines.append(f"| {kind} | {layout} | {len(all_)} | {geometric_mean(all_):.3f} | {percentile(all_, 0.05):.3f} | "
+                         f"{found[least]:.3f} | {least.partition(':')[0]} |")
+    return block(lines)
+
+
+def against_commit(which: str) -> Figure:
+    """The time at an earlier commit over that now, the cases of the tables."""
+    return lambda: f"{MEANS[which]([before / after for _, before, after in record(GROUPED_RANDOM)['before and after']['rows']]):.3f}"
+
+
+def weights_ratio(row: Any) -> float:
+    """torch's time over that of the configuration that is chosen, a weight gradient."""
+    return float(row["ratio"][row["choice"]])
+
+
+def weights_table() -> str:
+    """Each weight gradient: what it reaches, and over torch's."""
+    found = header("groups x mean length x M x N | lengths | tile, cluster | TFLOP/s | times as fast as torch")
+    for row in record(WEIGHTS)["rows"]:
+        shape, choice = [row[name] for name in ("groups", "mean", "m", "n")], row["choice"]
+        found.append(f"| {' x '.join(map(str, shape))} | {row['lengths']} | {', '.join(choice.split()[:2])} | "
+                     f"{2e-6 * math.prod(shape) / row['us'][choice]:.0f} | {weights_ratio(row):.2f} |")
+    return block(found)
+
+
+def weights(lengths: str) -> Figure:
+    """The mean over long groups."""
+    def of() -> str:
+        rows = [row for row in record(WEIGHTS)["rows"] if row["lengths"] == lengths and row["mean"] >= 4096]
+        return f"{geometric_mean(map(weights_ratio, rows)):.2f}"
+    return of
+
+
+def prices() -> dict[str, float]:
+    """What a fixed order along K costs: the time with it over that without, product by product."""
+    return {name: us["invariant"] / us["ours"] for name, us in record(GROUPED_RANDOM)["batch invariance"]}
+
+
+def price_of(product: str) -> Figure:
+    return lambda: f"{next(price for name, price in prices().items() if name.startswith(product + ':')):.1f}"
+
+
+def price_of_others() -> str:
+    """The least and the most of products whose price is below two."""
+    found = [price for price in prices().values() if price < 2]
+    return f"{min(found):.2f} to {max(found):.1f}"
+
+
+def moe_table() -> str:
+    lines = header("layer | experts x tokens of one | us | over its products | copied | separate")
+    for row in record(MOE)["rows"]:
+        us, name = row["us"], row["name"].replace(" gate_up", "").replace(",", "")
+        lines.append(f"| {name} | {row['experts']} x {row['mean']:,} | {digits(us['layer'])} | {row['over_products']:.3f} | "
+                     + " | ".join(f"{us[other] / us['experts']:.3f}" for other in ("copied", "separate")) + " |")
+    return block(lines)
+
+
+def moe(key: str, of: Callable[[list[float]], float], places: int = 2) -> Figure:
+    return lambda: f"{of([row[key] for row in record(MOE)['rows']]):.{places}f}"
+
+
+FIGURES: dict[str, Figure] = {
+    "weights.table": weights_table,
+    **{f"weights.{lengths}": weights(lengths) for lengths in ("even", "skewed")},
+    "grouped.count": count_of(GROUPED),
+    "grouped.mean": grouped_mean(),
+    "grouped.deepgemm": deep_gemm_table,
+    "grouped.without-fp8": grouped_mean(without="fp8"),
+    **{f"grouped.{kind}.{name}": grouped_mean(kind, skewed=skewed) for kind in ("bf16", "fp8", "fp8-block")
+       for name, skewed in (("alike", False), ("skewed", True))},
+    "grouped.ceilings": ceilings(GROUPED, "wgmma bf16 burst", "wgmma bf16 sustained", "wgmma e4m3 burst", "wgmma e4m3 sustained",
+                                 "read 8 GiB"),
+    "grouped.slower.alike": grouped_case("8x128x4096x7168:fp8-block"),
+    "grouped.slower.skewed": grouped_case("8x128x4096x7168:fp8-block:skewed"),
+    "grouped.torch": grouped_torch("mean"),
+    "grouped.torch.least": grouped_torch("least"),
+    "order.count": lambda: str(len(prices())),
+    "order.mean": lambda: f"{geometric_mean(prices().values()):.2f}",
+    "order.others": price_of_others,
+    **{f"order.{product}": price_of(product) for product in ("152x224x9496", "56x824x15752", "40x3392x15984")},
+    **{f"grouped-random.{name}{figure}": grouped_random(of, rows)
+       for name, rows in (("", "rows"), ("fresh.", "fresh rows"))
+       for figure, of in {"count": lambda ratios: str(len(ratios)), "mean": lambda ratios: f"{geometric_mean(ratios):.3f}",
+                          "p5": lambda ratios: f"{percentile(ratios, 0.05):.3f}", "least": lambda ratios: f"{min(ratios):.3f}"}.items()},
+    **{f"grouped-random.against.{which}": against_commit(which) for which in MEANS},
+    "moe.table": moe_table,
+    "moe.rows": lambda: str(len(record(MOE)["rows"])),
+    "moe.mean": moe("over_products", geometric_mean),
+    "moe.most": moe("over_products", max),
+    "moe.separate": moe("separate_over", geometric_mean),
+    "moe.separate.least": moe("separate_over", min),
+}

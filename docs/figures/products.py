@@ -1,0 +1,153 @@
+"""Random products beside cuBLAS and cuBLASLt, and the plot of docs/random.svg."""
+
+from __future__ import annotations
+
+import math
+import re
+from statistics import geometric_mean
+
+from .records import Figure, block, count_of, header, percentile, record, shape_of
+
+RANDOM = "2026-11-27-h100-random"
+EARLIER = "2026-11-25-h200-h100-random"
+SAMPLE = "2026-11-26-h100-sample"
+BURST = "2026-11-23-h200-burst"
+
+KINDS = {
+    "aligned": ("random:6501:150:aligned", "N, K multiples of 64", "#3a7d00"),
+    "any8": ("random:6502:150:any8", "N, K multiples of 8", "#1f6fb4"),
+    "batched": ("random:6503:100 and 6703:150:any8:batched", "the same, batches of 2 to 128", "#7a5aa6"),
+    "e4m3": ("random:6604:150 --dtype e4m3", "e4m3, one scale, multiples of 16", "#c96a00"),
+    "tf32": ("random:6605:150 --dtype f32", "tf32, multiples of 4", "#b04a5a"),
+    "any": ("random:6606:150:any", "any N, K and base address", "#555555"),
+}
+"""The run, what its products are, and their colour in the plot."""
+
+H200 = "NVIDIA H200"
+
+
+def ratios(run: str, column: int = 3) -> list[float]:
+    """How much longer the better library takes (column 2: cuBLAS), product by product."""
+    return [row[column] for row in record(RANDOM)["runs"][run] if row[column] is not None]
+
+
+def random_table() -> str:
+    lines = header("products | n | better library: geometric mean | 5th percentile | least | below 0.95 | "
+                   "cuBLAS, or torch._scaled_mm: geometric mean")
+    for run, title in [*((run, title) for run, title, _ in KINDS.values()), ("burst", f"the {count_of(BURST)()} shapes below"),
+                       ("models", "shapes of models"), ("sustained", "large shapes under sustained load")]:
+        best, cublas = ratios(run), [] if run == "models" else ratios(run, 2)     # e4m3, among others
+        lines.append(f"| {title} | {len(best)} | {geometric_mean(best):.3f} | {percentile(best, 0.05):.3f} | {min(best):.3f} | "
+                     f"{sum(ratio < 0.95 for ratio in best)} | {f'{geometric_mean(cublas):.3f} ' if cublas else ''}|")
+    return block(lines)
+
+
+def trees_table() -> str:
+    """The regret of the choice without and with trees: geometric mean and 95th percentile, as the record writes them."""
+    without, learned = record(SAMPLE)["regret of the model"], record(SAMPLE)["regret with trees, of products that they have not seen"]
+    lines = header("products that take | without trees: regret, 95th percentile | with trees")
+    for name, title in (("0 to 8 us", "less than 8 us"), ("8 to 20 us", "8 to 20 us"), ("20 to 60 us", "20 to 60 us"),
+                        ("60 us and more", "60 us and more"), ("0 us and more", "all with M over 64"), ("few rows", "16 to 64 rows")):
+        means = [", ".join(re.findall(r"(?:mean|percentile) ([\d.]+)", line))
+                 for line in (*without, *learned) if line.startswith(f"{name}:")]
+        lines.append(f"| {title} | {' | '.join(means)} |")
+    return block(lines)
+
+
+def earlier(card: str) -> dict[str, list[tuple[int, float]]]:
+    """Random products with the kernels before, by kind: the operations of each, and how much longer the better library takes."""
+    found: dict[str, list[tuple[int, float]]] = {"aligned": [], "any8": []}
+    for shape, us, _, *libraries, _ in record(EARLIER)["cards"][card]["rows"]:
+        lengths = [int(length) for length in shape.partition(":")[0].split("x")]
+        kind = "aligned" if all(length % 64 == 0 for length in lengths[-2:]) else "any8"
+        found[kind].append((2 * math.prod(lengths), min(libraries) / us))
+    return found
+
+
+def earlier_table() -> str:
+    lines = header("products | n | better library: geometric mean | 5th percentile | least | below 0.95 | "
+                   "an H100 in the same week (M over 64)")
+    same_week = earlier("NVIDIA H100 80GB HBM3")
+    for kind, points in earlier(H200).items():
+        best, other = [ratio for _, ratio in points], [ratio for _, ratio in same_week[kind]]
+        lines.append(f"| {KINDS[kind][1]} | {len(best)} | {geometric_mean(best):.3f} | {percentile(best, 0.05):.3f} | {min(best):.3f} | "
+                     f"{sum(ratio < 0.95 for ratio in best)} | {geometric_mean(other):.3f} (n = {len(other)}) |")
+    return block(lines)
+
+
+def earlier_mean(kind: str) -> Figure:
+    return lambda: f"{geometric_mean(ratio for _, ratio in earlier(H200)[kind]):.2f}"
+
+
+def random_mean(kind: str) -> Figure:
+    return lambda: f"{geometric_mean(ratios(KINDS[kind][0])):.2f}"
+
+
+def random_least(kind: str) -> Figure:
+    return lambda: f"{min(ratios(KINDS[kind][0])):.2f}"
+
+
+def random_worst(kind: str) -> Figure:
+    return lambda: shape_of(min(record(RANDOM)["runs"][KINDS[kind][0]], key=lambda row: float(row[3]))[0])
+
+
+def random_plot() -> str:
+    """Each random product as a dot, or as a ring: how many operations it has, and how much longer the better library takes."""
+    points = [(2 * math.prod(map(int, row[0].partition(":")[0].split("x"))), row[3], colour)
+              for run, _, colour in KINDS.values() for row in record(RANDOM)["runs"][run]]
+    rings = [(work, ratio, KINDS[kind][2]) for kind, found in earlier(H200).items() for work, ratio in found]
+    left, top, width, height = 62, 40, 640, 300
+    works = [math.log10(work) for work, *_ in (*points, *rings)]
+    smallest, largest = min(works), max(works)
+    low, high = math.log2(0.4), math.log2(4)
+
+    def x(work: float) -> float:
+        return left + width * (math.log10(work) - smallest) / (largest - smallest)
+
+    def y(ratio: float) -> float:
+        return top + height * (high - math.log2(min(max(ratio, 0.4), 4))) / (high - low)
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 18} {top + height + 80}" font-family="sans-serif" '
+             'font-size="12"><rect width="100%" height="100%" fill="#fff"/>']
+    for ratio in (0.4, 0.5, 0.7, 1, 1.4, 2, 2.8, 4):
+        parts.append(f'<path d="M{left} {y(ratio):.0f}h{width}" stroke="{"#222" if ratio == 1 else "#ddd"}"/>'
+                     f'<text x="{left - 6}" y="{y(ratio) + 4:.0f}" text-anchor="end">{"≥ " * (ratio == 4)}{ratio}x</text>')
+    for power in range(math.ceil(smallest), math.floor(largest) + 1):
+        parts.append(f'<path d="M{x(10 ** power):.0f} {top}v{height}" stroke="#eee"/>'
+                     f'<text x="{x(10 ** power):.0f}" y="{top + height + 16}" text-anchor="middle">10^{power}</text>')
+    for colour in dict.fromkeys(colour for *_, colour in points):
+        dots = "".join(f"M{x(work):.0f} {y(ratio):.0f}h0" for work, ratio, own in points if own == colour)
+        parts.append(f'<path d="{dots}" stroke="{colour}" stroke-width="5" stroke-linecap="round" opacity=".75"/>')
+    for work, ratio, colour in rings:
+        parts.append(f'<circle cx="{x(work):.0f}" cy="{y(ratio):.0f}" r="3" fill="none" stroke="{colour}"/>')
+    for place, (_, title, colour) in enumerate(KINDS.values()):
+        across, down = left + 215 * (place % 3), 12 + 16 * (place // 3)
+        parts.append(f'<circle cx="{across}" cy="{down}" r="4" fill="{colour}"/><text x="{across + 8}" y="{down + 4}">{title}</text>')
+    middle = top + height / 2
+    parts.append(f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">'
+                 "time of the better library over that of ptxkit</text>")
+    captions = ("operations of a product (2 M N K)",
+                f"dots: {len(points)} random products on an {record(RANDOM)['device']['name']}, {record(RANDOM)['date']}",
+                f"rings: {len(rings)} on an {H200}, {record(EARLIER)['date']}, with older kernels")
+    for line, caption in enumerate(captions):
+        parts.append(f'<text x="{left + width / 2}" y="{top + height + 34 + 18 * line}" text-anchor="middle" '
+                     f'fill="{"#555" if line else "#000"}">{caption}</text>')
+    parts.append("</svg>")
+    return "".join(parts) + "\n"
+
+
+FIGURES: dict[str, Figure] = {
+    "random.table": random_table,
+    "random.dots": lambda: str(sum(len(ratios(run)) for run, *_ in KINDS.values())),
+    "random.rings": lambda: str(sum(map(len, earlier(H200).values()))),
+    "random.sustained": lambda: f"{geometric_mean(ratios('sustained')):.2f}",
+    "random.sustained.least": lambda: f"{min(ratios('sustained')):.2f}",
+    "random.h200.table": earlier_table,
+    "trees.table": trees_table,
+    **{f"random.h200.{kind}": earlier_mean(kind) for kind in ("aligned", "any8")},
+    **{f"random.{kind}": random_mean(kind) for kind in KINDS},
+    **{f"random.{kind}.least": random_least(kind) for kind in KINDS},
+    "random.e4m3.alone.low": lambda: f"{percentile(ratios(KINDS['e4m3'][0], 2), 0.05):.3f}",
+    "random.e4m3.alone.least": lambda: f"{min(ratios(KINDS['e4m3'][0], 2)):.3f}",
+    **{f"random.{kind}.worst": random_worst(kind) for kind in KINDS},
+}

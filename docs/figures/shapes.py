@@ -1,0 +1,86 @@
+"""Shapes that were tuned for: bursts, sustained load and fp8; quantisers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import geometric_mean
+
+from .records import Figure, block, ceilings, count_of, digits, extents, header, percentile, record, shape_of, summed
+
+BURST = "2026-11-23-h200-burst"
+BURST_F16 = "2026-11-22-h200-burst-f16"
+SUSTAINED = "2026-11-21-h200-sustained"
+FP8 = "2026-11-22-h200-fp8"
+ROWS = "2026-11-26-h100-fp8-rows"
+
+def burst_table() -> str:
+    lines = header("M x N x K | us | TFLOP/s | GB/s | cuBLAS us | cuBLASLt us | best / ours | read / ours")
+    for row in record(BURST)["rows"]:
+        seen, found = row["contestants"], row["ratios"]
+        ours = seen["ours"]
+        read = f"{found['read']['ratio']:.3f}" if "read" in found else ""
+        lines.append(f"| {extents(row)} | {digits(ours['us'])} ({digits(ours['p10'])} - {digits(ours['p90'])}) | "
+                     f"{digits(ours['tflops'])} | {digits(ours['gbs'])} | {digits(seen['cublas']['us'])} | "
+                     f"{digits(seen['cublaslt']['us'])} | {found['best']['ratio']:.3f} | {read} |")
+    return block(lines)
+
+
+def sustained_table() -> str:
+    lines = header("M x N x K | TFLOP/s | cuBLAS | cuBLAS / ours | wgmma / ours | MHz | W")
+    for row in record(SUSTAINED)["rows"]:
+        ours, found, work = row["contestants"]["ours"], row["ratios"], 2 * row["m"] * row["n"] * row["k"] / 1e6
+        lines.append(f"| {extents(row)} | {ours['tflops']:.1f} | {work / row['contestants']['cublas']['us']:.1f} | "
+                     f"{found['cublas']['ratio']:.3f} | {found['wgmma']['ratio']:.3f} | {row['mhz']} | {row['watts']:.0f} |")
+    return block(lines)
+
+
+def fp8_table() -> str:
+    lines = header("M x N x K | scales | TFLOP/s | torch._scaled_mm (fast accumulation) | ratio | of wgmma alone")
+    for row in record(FP8)["rows"]:
+        seen, found = row["contestants"], row["ratios"]
+        work = 2 * row["m"] * row["n"] * row["k"] / 1e6
+        beside = f"{work / seen['scaled_mm']['us']:.0f} | {found['scaled_mm']['ratio']:.3f}" if "scaled_mm" in seen else " | "
+        lines.append(f"| {extents(row)} | {'blocks' if row['block'] else 'one'} | {seen['ours']['tflops']:.0f} | "
+                     f"{beside} | {found['wgmma']['ratio']:.3f} |")
+    return block(lines)
+
+
+def rows_figure(of: Callable[[list[float]], float]) -> Figure:
+    return lambda: f"{of([row[3] for row in record(ROWS)['rows']]):.3f}"
+
+
+def rows_worst() -> str:
+    return shape_of(min(record(ROWS)["rows"], key=lambda row: float(row[3]))[0]).rpartition(" ")[0]
+
+SCALES = {"tensor": "tensor", "row": "row", "1x128": "1 x 128", "128x128": "128 x 128", "1x128T": "1 x 128 of the transposed matrix"}
+
+
+def quantise_table() -> str:
+    lines = header("scales | share of a copy's rate")
+    for kind, title in SCALES.items():
+        shares = [row["ratio"] for row in record(ROWS)["quantisers"]["rows"] if row["kind"] == kind]
+        lines.append(f"| {title} | {min(shares):.2f} to {max(shares):.2f} |")
+    return block(lines)
+
+
+FIGURES: dict[str, Figure] = {
+    "burst.table": burst_table,
+    "burst.count": count_of(BURST),
+    "sustained.count": count_of(SUSTAINED),
+    "fp8-rows.count": count_of(ROWS),
+    "burst.mean": summed(BURST, "burst bf16", "best", "geometric_mean"),
+    "burst.least": summed(BURST, "burst bf16", "best", "least"),
+    "burst-f16.mean": summed(BURST_F16, "burst f16", "best", "geometric_mean"),
+    "burst-f16.least": summed(BURST_F16, "burst f16", "best", "least"),
+    "sustained.table": sustained_table,
+    "sustained.mean": summed(SUSTAINED, "sustained bf16", "cublas", "geometric_mean"),
+    "fp8.table": fp8_table,
+    **{f"burst.read.{size}.{name}": summed(BURST, "burst bf16", f"read, weights over {size} MB", which) for size in (25, 100)
+       for name, which in (("mean", "geometric_mean"), ("least", "least"))},
+    "burst.ceilings": ceilings(BURST, "wgmma bf16 burst", "wgmma e4m3 burst", "read 8 GiB"),
+    "fp8-rows.mean": rows_figure(geometric_mean),
+    "fp8-rows.p5": rows_figure(lambda ratios: percentile(ratios, 0.05)),
+    "fp8-rows.least": rows_figure(min),
+    "fp8-rows.worst": rows_worst,
+    "quantise.table": quantise_table,
+}
