@@ -123,14 +123,15 @@ def attention(q: Any, k: Any, v: Any, is_causal: bool = False, scale: float | No
         given = (q, k, v, out, lse, cu_seqlens)
         arrays = Arrays(*(None if array is None and name in Arrays._field_defaults else view(array, name)      # type: ignore[arg-type]
                           for name, array in zip(Arrays._fields, given, strict=True)))
-        launch = _prepare(arrays, Options(is_causal, scale, enable_gqa), config)
+        launch = prepare(arrays, Options(is_causal, scale, enable_gqa), config)
         if key is not None:
             _launches[key, options] = launch
     launch.run(raw_stream(stream, launch.like))
     return (out, lse) if return_lse else out
 
 
-def _prepare(arrays: Arrays, options: Options, config: ForwardConfig | None) -> Launch | Nothing:
+def prepare(arrays: Arrays, options: Options, config: ForwardConfig | None) -> Launch | Nothing:
+    """The launch of these arrays. Raises LaunchError for what no kernel takes."""
     ordinal = same_device(arrays.named())
     problem = Problem.of(arrays, options)
     refuse_overlap(arrays.named(), ("out", "lse"), in_place=("q",))
@@ -161,4 +162,4 @@ def _parts(out: ArrayView) -> list[ArrayView]:
             for batch in range(out.shape[0])]
 
 
-__all__ = ["Launch", "Nothing", "Plan", "attention"]
+__all__ = ["Launch", "Nothing", "Plan", "attention", "prepare"]

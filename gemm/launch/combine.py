@@ -21,6 +21,7 @@ from ptxkit.runtime.launch import (
     same_device,
     view,
 )
+from ptxkit.runtime.launcher import Launcher
 from ptxkit.runtime.overlap import refuse_overlap
 from ptxkit.types import TYPES
 
@@ -197,7 +198,7 @@ class Sums:
 
     def __init__(self, problem: Any, arrays: dict[str, ArrayView], ordinal: int, like: ArrayView) -> None:
         self.like = like
-        self.launch: tuple[Callable[..., None], tuple[int, int, int], tuple[Any, ...]] | None = None
+        self.launch: tuple[Launcher, tuple[int, int, int], tuple[Any, ...]] | None = None
         if problem.empty:
             return
         refuse_overlap(arrays.items(), problem.written)

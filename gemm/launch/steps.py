@@ -5,10 +5,11 @@ A workspace is given with each call: its counters are cleared first, since nobod
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ptxkit.runtime.arrays import ArrayView
 from ptxkit.runtime.launch import same_device
 from ptxkit.runtime.launcher import EncodedTensorMap, Extent, Launcher
 
@@ -18,6 +19,7 @@ from ..problem.grouped import GroupArrays, GroupOptions
 from ..problem.grouped_k import ArraysAlongK
 from ..problem.matmul import products
 from . import grouped, grouped_k
+from .combine import CombineProblem, Sums
 from .dense import Launch, Plan, as_one, card_of, launches
 from .grid import COUNTER_BYTES, scalars
 from .parts import GroupLaunches
@@ -134,10 +136,16 @@ def of_groups_along_k(arrays: ArraysAlongK, workspace: int) -> Steps:
     return _cleared(found, workspace, bytes, bytes)
 
 
+def of_combine(problem: CombineProblem, arrays: Mapping[str, ArrayView]) -> Steps:
+    """The steps of `gemm.combine` on these arrays, by name. There is no workspace."""
+    launch = Sums(problem, dict(arrays), same_device(list(arrays.items())), arrays["y"]).launch
+    return Steps(() if launch is None else (KernelStep(*launch, ()),), 0)
+
+
 def _cleared(found: list[Step], workspace: int, bytes: int, counters: int) -> Steps:
     """The steps after the workspace's counters are cleared."""
     first = [FillStep(workspace, counters, min(counters, bytes), 1)] if bytes else []
     return Steps((*first, *found), bytes)
 
 
-__all__ = ["FillStep", "KernelStep", "Step", "Steps", "of_dense", "of_groups", "of_groups_along_k"]
+__all__ = ["FillStep", "KernelStep", "Step", "Steps", "of_combine", "of_dense", "of_groups", "of_groups_along_k"]

@@ -14,6 +14,7 @@ from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView
 
 from .framework import jax
+from .kinds import KINDS
 from .product import Call, dtype_of, nbytes, read
 
 _wish: Any = jax.make_user_context(default_value="refused")
@@ -50,18 +51,9 @@ def run(text: str, pointers: Sequence[int]) -> None:
 
 
 def _run(call: Call, arrays: dict[str, Any]) -> None:
-    from ptxkit.gemm.launch.simulate import simulate
-    from ptxkit.gemm.launch.simulate_grouped import simulate as simulate_groups
-    from ptxkit.gemm.launch.simulate_grouped_k import simulate as simulate_along_k
-
     if call.clears:
         arrays["out"][...] = 0
-    if call.kind == "groups":
-        _judge(simulate_groups(**arrays, **call.options, check=call.checked))
-    elif call.kind == "dense":
-        _judge(simulate(**arrays, **call.options, check=call.checked))
-    else:
-        _judge(simulate_along_k(**arrays, check=call.checked))
+    _judge(KINDS[call.kind].simulate(arrays, **call.options, check=call.checked))
 
 
 def _judge(report: Any) -> None:

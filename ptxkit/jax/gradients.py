@@ -15,9 +15,11 @@ import numpy as np
 from ptxkit.dsl.arguments import WORDS
 from ptxkit.errors import LaunchError
 
+from . import rows
 from .framework import jax, jnp
 from .primitive import multiply
 from .product import Product
+from .tangents import differentiable, none
 
 Operands = dict[str, Any]
 ROWS = 8                        # elements, of which rows of groups have multiples
@@ -49,26 +51,20 @@ class Groups:
     fast_accum: bool | None = None
 
 
-def _differentiable(function: Any, forward: Any, backward: Any, *static: int) -> Any:
-    made = jax.custom_vjp(function, nondiff_argnums=static)
-    made.defvjp(forward, backward)
-    return made
-
-
 def _dense(how: Dense, operands: Operands) -> Any:
     options = {name: getattr(how, name) for name in ("alpha", "beta", "activation", "fast_accum", "batch_invariant")}
     turned = frozenset(name for name, there in (("a", how.transpose_a), ("b", how.transpose_b)) if there)
     return multiply(Product("dense", (), how.out, tuple(options.items()), turned), **operands)
 
 
-def _groups(how: Groups, operands: Operands, offs: Any, *, whole: bool = False) -> Any:
+def _groups(how: Groups, operands: Operands, offs: Any, gather: Any = None, back: Any = None, *, whole: bool = False) -> Any:
     options = {"gated": how.gated, "fast_accum": how.fast_accum, "batch_invariant": how.batch_invariant}
     turned = set() if how.transpose_b else {"w"}                # the kernels have weights [G, N, K]
     scale = operands.get("w_scale")
     if scale is not None and scale.ndim == 3:                   # blocks [G, N/128, K/128], columns [G, N, 1]
         turned.add("w_scale")
     product = Product("groups", (), how.out, tuple(options.items()), frozenset(turned), how.clears, whole)
-    return multiply(product, lengths=offs, **_lined(operands, 2 if how.transpose_b else 1))
+    return multiply(product, lengths=offs, gather=gather, **_lined(operands, 2 if how.transpose_b else 1))
 
 
 def _lined(operands: Operands, along: int) -> Operands:
@@ -154,22 +150,25 @@ def _activated(activation: str, gradient: Any, z: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------------- groups
 
 
-def _groups_forward(how: Groups, operands: Operands, offs: Any) -> tuple[Any, tuple[Operands, Any]]:
-    return groups(how, operands, offs), (operands, offs)
+def _groups_forward(how: Groups, operands: Operands, offs: Any, gather: Any, back: Any) -> tuple[Any, tuple[Any, ...]]:
+    return groups(how, operands, offs, gather, back), (operands, offs, gather, back)
 
 
-def _groups_backward(how: Groups, kept: tuple[Operands, Any], gradient: Any) -> tuple[Operands, Any]:
+def _groups_backward(how: Groups, kept: tuple[Any, ...], gradient: Any) -> tuple[Any, ...]:
     """Rows of x outside of all groups have zeros."""
-    operands, offs = kept
+    operands, offs, gather, back = kept
     x, w = operands["x"], operands["w"]
     dz = gradient
     if how.gated:
-        z = groups(replace(how, gated=False, out="f32", clears=True), operands, offs)
+        z = groups(replace(how, gated=False, out="f32", clears=True), operands, offs, gather, back)
         dz = _of_gate(z, gradient)
     dz, word = dz.astype(x.dtype), WORDS[x.dtype.name]
-    dx = groups(Groups(out=word, batch_invariant=how.batch_invariant, transpose_b=not how.transpose_b), {"x": dz, "w": w}, offs)
+    of_rows = Groups(out=word, batch_invariant=how.batch_invariant, transpose_b=not how.transpose_b)
+    dx = groups(of_rows, {"x": dz, "w": w}, offs)
+    if gather is not None:
+        dx, x = rows.of_rows(dx, x.shape[0], word, gather[:, None], back=back), rows.taken(x, gather)
     dw = along_k(word, dz, x, offs) if how.transpose_b else along_k(word, x, dz, offs)
-    return {"x": dx, "w": dw}, _none(offs)
+    return {"x": dx, "w": dw}, *map(none, (offs, gather, back))
 
 
 def _gated(how: Groups, x: Any, w: Any) -> Any:
@@ -195,11 +194,6 @@ def _of_gate(z: Any, gradient: Any) -> Any:
     return back(gradient.astype(jnp.float32))[0]
 
 
-def _none(offs: Any) -> Any:
-    """The gradient of integers."""
-    return np.zeros(offs.shape, jax.dtypes.float0)
-
-
 def _along_k(out: str, a: Any, b: Any, offs: Any) -> Any:
     """Rows whose columns are no multiple of 8 are padded for the kernel."""
     (_, m), (_, n) = a.shape, b.shape
@@ -215,7 +209,7 @@ def _along_k_backward(out: str, kept: tuple[Any, Any, Any], gradient: Any) -> tu
     a, b, offs = kept
     dz, word = gradient.astype(a.dtype), WORDS[a.dtype.name]
     of_a = groups(Groups(out=word, transpose_b=True), {"x": b, "w": dz}, offs)
-    return of_a, groups(Groups(out=word), {"x": a, "w": dz}, offs), _none(offs)
+    return of_a, groups(Groups(out=word), {"x": a, "w": dz}, offs), none(offs)
 
 
 # ------------------------------------------------------------------------------------------------------ no gradients
@@ -233,11 +227,11 @@ def _no_backward(*given: Any) -> Any:
     raise AssertionError("the forward pass is refused")
 
 
-dense = _differentiable(_dense, _dense_forward, _dense_backward, 0)
-groups = _differentiable(_groups, _groups_forward, _groups_backward, 0)
-along_k = _differentiable(_along_k, _along_k_forward, _along_k_backward, 0)
-gated = _differentiable(_gated, _gated_forward, _gated_backward, 0)
-scaled = _differentiable(_dense, _refused("scaled_gemm", "gemm"), _no_backward, 0)
-scaled_groups = _differentiable(_groups, _refused("scaled_grouped_gemm", "grouped_gemm"), _no_backward, 0)
+dense = differentiable(_dense, _dense_forward, _dense_backward, 0)
+groups = differentiable(_groups, _groups_forward, _groups_backward, 0)
+along_k = differentiable(_along_k, _along_k_forward, _along_k_backward, 0)
+gated = differentiable(_gated, _gated_forward, _gated_backward, 0)
+scaled = differentiable(_dense, _refused("scaled_gemm", "gemm"), _no_backward, 0)
+scaled_groups = differentiable(_groups, _refused("scaled_grouped_gemm", "grouped_gemm"), _no_backward, 0)
 
 __all__ = ["Dense", "Groups", "along_k", "dense", "gated", "groups", "scaled", "scaled_groups"]

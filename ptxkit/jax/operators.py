@@ -9,7 +9,7 @@ from ptxkit.errors import LaunchError
 from ptxkit.gemm.collective.epilogue_ops import ACTIVATIONS
 from ptxkit.gemm.problem.dense import type_name
 
-from . import gradients
+from . import gradients, rows
 from .framework import jax, jnp
 from .gradients import Dense, Groups
 from .primitive import varying_alike
@@ -55,24 +55,44 @@ def gated_gemm(a: Any, b: Any, *, out_dtype: Any = None, transpose_b: bool = Fal
     if not a.ndim or b.ndim != 2 or a.shape[-1] != k or columns % 2:
         shapes = "[2 N, K] with transpose_b=True" if transpose_b else "[K, 2 N]; pass a weight [2 N, K] with transpose_b=True"
         raise LaunchError(f"a has shape {a.shape} and b {b.shape}: a is [..., K] and b {shapes}, the gate and then the up projection")
-    rows = a.reshape(-1, k) if k else a.reshape(math.prod(a.shape[:-1]), 0)
+    flat = a.reshape(-1, k) if k else a.reshape(math.prod(a.shape[:-1]), 0)
     how = Groups(True, _result(a, out_dtype), transpose_b=transpose_b, clears=False)
-    rows, b = varying_alike(rows, b)
-    found = gradients.gated(how, rows, b)
+    found = gradients.gated(how, *varying_alike(flat, b))
     return found.reshape(*a.shape[:-1], columns // 2)
 
 
 def grouped_gemm(a: Any, b: Any, offs: Any, *, out_dtype: Any = None, activation: str | None = None, batch_invariant: bool = False,
-                 clear_rest: bool = True, transpose_b: bool = False) -> Any:
+                 clear_rest: bool = True, transpose_b: bool = False, gather: Any = None, back: Any = None) -> Any:
     """Rows of each group of a [M, K] by weights b [G, K, N] of their own, as `gemm.group_gemm`, with gradients of a and b.
 
     offs is int32 [G], where each group ends, or [G + 1] that begins with where the first one begins. With `transpose_b` b is [G, N, K]. The
     kernels read weights along K: XLA is asked for b in that order, and pads a K of no multiple of 8.
     `activation="silu_and_mul"` takes twice as many columns of b, the gate and then the up projection. Rows outside of all groups are 0;
     with `clear_rest=False` they are not written, and anything may be there.
+
+    With `gather`, int32 [M], a is [rows, K] and row i of the product is row gather[i] of a: tokens are not copied to their experts first.
+    Numbers of no row stand for rows of zeros. The gradient of a sorts them, unless `back`, int32 [rows, choices of a row], has the rows of
+    the product that take each row of a, and -1 for none. Nothing checks that `back` is true.
     """
     how = Groups(_silu_and_mul(activation), _result(a, out_dtype), batch_invariant, clear_rest, transpose_b)
-    return _groups(gradients.groups, how, {"x": a, "w": b}, offs)
+    return _groups(gradients.groups, how, {"x": a, "w": b}, offs, gather, back)
+
+
+def combine(y: Any, place: Any, weights: Any = None, *, starts: Any = None, back: Any = None, out_dtype: Any = None) -> Any:
+    """out[t] = the sum over k of weights[t, k] * y[place[t, k]], k from 0 on, in float32, rounded once; [T, N], as `gemm.combine`, with
+    gradients of y and of the weights.
+
+    y is [S, N] of float16, bfloat16 or float32. place is int32 [T, K] and weights float32 [T, K]; without weights they are 1. Numbers of
+    no row of y add nothing. With `starts`, int32 [T + 1], rows have any number of choices: place and weights are [choices], and those of
+    row t are starts[t] to starts[t + 1] - 1. The gradient of y sorts the numbers, unless `back`, int32 [S, choices of a row], has the
+    choices (t K + k) that take each row of y, and -1 for none. Nothing checks that `back` is true.
+    """
+    given = {name: jnp.asarray(array) for name, array in (("y", y), ("place", place), ("weights", weights), ("starts", starts),
+                                                           ("back", back)) if array is not None}
+    if "back" in given:
+        _check_back(given["back"], given["y"], "y")
+    given = dict(zip(given, varying_alike(*given.values()), strict=True))
+    return rows.combine(_result(y, out_dtype), *(given.get(name) for name in ("y", "place", "weights", "starts", "back")))
 
 
 def scaled_grouped_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, offs: Any, *, out_dtype: Any = None, use_fast_accum: bool = False,
@@ -151,7 +171,7 @@ def _dense(product: Any, how: Dense, named: dict[str, Any]) -> Any:
     return jnp.squeeze(out, axes) if axes else out
 
 
-def _groups(product: Any, how: Groups, named: dict[str, Any], offs: Any) -> Any:
+def _groups(product: Any, how: Groups, named: dict[str, Any], offs: Any, gather: Any = None, back: Any = None) -> Any:
     given, offs = {name: jnp.asarray(operand) for name, operand in named.items()}, jnp.asarray(offs)
     x, w = given["x"], given["w"]
     if x.ndim != 2 or w.ndim != 3:
@@ -162,8 +182,23 @@ def _groups(product: Any, how: Groups, named: dict[str, Any], offs: Any) -> Any:
                           f"({w.shape[0] + 1},) that begins with where the first one begins")
     _check_integers(offs)
     starts = offs if offs.shape[0] == w.shape[0] + 1 else jnp.pad(offs, (1, 0))
-    *arrays, starts = varying_alike(*given.values(), starts)
-    return product(how, dict(zip(given, arrays, strict=True)), starts)
+    numbers = {name: jnp.asarray(array) for name, array in (("gather", gather), ("back", back)) if array is not None}
+    if "back" in numbers:
+        if "gather" not in numbers:
+            raise LaunchError("back says which rows of the product take each row of a that is gathered: give gather as well")
+        _check_back(numbers["back"], x, "a")
+    if "gather" in numbers and (numbers["gather"].ndim != 1 or numbers["gather"].dtype != jnp.int32):
+        raise LaunchError(f"gather is {numbers['gather'].dtype.name} {numbers['gather'].shape}: it is int32 [M], the row of a for each row "
+                          "of the product")
+    arrays = varying_alike(*given.values(), starts, *numbers.values())
+    operands, others = dict(zip(given, arrays, strict=False)), dict(zip(numbers, arrays[len(given) + 1:], strict=True))
+    return product(how, operands, arrays[len(given)], *(others.get(name) for name in (("gather", "back") if others else ())))
+
+
+def _check_back(back: Any, rows: Any, name: str) -> None:
+    if back.ndim != 2 or back.dtype != jnp.int32 or back.shape[:1] != rows.shape[:1]:
+        raise LaunchError(f"back is {back.dtype.name} {back.shape}: it is int32 [{rows.shape[0]}, choices of a row], the numbers of the "
+                          f"choices that take each row of {name}, -1 for none")
 
 
 def _check_integers(offs: Any) -> None:
@@ -171,4 +206,4 @@ def _check_integers(offs: Any) -> None:
         raise LaunchError(f"offs has elements of {offs.dtype.name}: it must be int32")
 
 
-__all__ = ["gated_gemm", "gemm", "grouped_gemm", "scaled_gemm", "scaled_grouped_gemm", "weight_gradient"]
+__all__ = ["combine", "gated_gemm", "gemm", "grouped_gemm", "scaled_gemm", "scaled_grouped_gemm", "weight_gradient"]

@@ -14,16 +14,15 @@ import numpy as np
 
 from ptxkit.dsl.arguments import FORMATS
 from ptxkit.errors import LaunchError, PtxkitError
-from ptxkit.gemm.launch.steps import FillStep, KernelStep, Step, Steps, of_dense, of_groups, of_groups_along_k, tune_dense
+from ptxkit.gemm.launch.steps import FillStep, KernelStep, Step, Steps, tune_dense
 from ptxkit.gemm.launch.tuning import wish
 from ptxkit.gemm.problem.dense import Arrays, Options
-from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions
-from ptxkit.gemm.problem.grouped_k import ArraysAlongK
 from ptxkit.runtime import driver
 from ptxkit.runtime.launch import LEGACY_STREAM
 from ptxkit.runtime.launcher import EncodedTensorMap, addresses
 from ptxkit.types import TYPES
 
+from .kinds import KINDS
 from .product import Call, nbytes, read
 
 MOST_BUFFERS, MOST_ARGUMENTS, MOST_MAPS = 16, 96, 8         # of handler.c
@@ -121,12 +120,7 @@ def plan(text: str, device: int, apart: tuple[int, ...]) -> Plan:
 def of_call(call: Call, device: int, pointers: Sequence[int]) -> Steps:
     """The steps of a product with its buffers, and then its workspace, at these addresses."""
     seen, workspace = call.named(pointers[:len(call.arrays)], device), pointers[len(call.arrays)]
-    if call.kind == "dense":
-        found = of_dense(Arrays(**seen), Options(**call.options), workspace)
-    elif call.kind == "groups":
-        found = of_groups(GroupArrays(**seen), GroupOptions("cu_seqlens", **call.options), workspace)
-    else:
-        found = of_groups_along_k(ArraysAlongK(**seen), workspace)
+    found = KINDS[call.kind].steps(seen, call.options, workspace)
     if not call.clears:
         return found
     out = seen["out"]

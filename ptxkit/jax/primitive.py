@@ -14,18 +14,27 @@ from .framework import batching, core, ffi, jax, jnp, mlir
 from .product import Product, by_columns, check, words
 
 _product: Any = core.Primitive("ptxkit_product")
+_product.multiple_results = True
 
 
 def multiply(product: Product, **operands: Any) -> Any:
-    """The product of these operands, of which those that are None are left out."""
+    """The one result of these operands, of which those that are None are left out."""
+    (found,) = compute(product, **operands)
+    return found
+
+
+def compute(product: Product, **operands: Any) -> list[Any]:
+    """The results of these operands. Where there is nothing to compute they are zeros."""
     given = {name: jnp.asarray(operand) for name, operand in operands.items() if operand is not None}
     product = replace(product, names=tuple(given))
     for name, operand in given.items():
         if not all(isinstance(extent, int) for extent in operand.shape):
             raise LaunchError(f"{name} has shape {operand.shape}, which is symbolic: a kernel is chosen for numbers; trace or export the "
                               "product for each shape")
-    shape, dtype, multiplies = check(product, [jax.typeof(operand) for operand in given.values()])
-    return _product.bind(*varying_alike(*given.values()), product=product) if multiplies else jnp.zeros(shape, dtype)
+    results, computes = check(product, [jax.typeof(operand) for operand in given.values()])
+    if computes:
+        return list(_product.bind(*varying_alike(*given.values()), product=product))
+    return [jnp.zeros(shape, dtype) for shape, dtype in results]
 
 
 def varying_alike(*operands: Any) -> tuple[Any, ...]:
@@ -42,11 +51,13 @@ def _varying(operand: Any) -> frozenset[Any]:
     return frozenset(seen.mat.varying if hasattr(seen, "mat") else seen.vma)
 
 
-def _traced(*avals: Any, product: Product) -> Any:
-    """The result's type. Within shard_map it varies as the operands do; on a mesh with explicit axes it is whole on each device."""
-    shape, dtype, _ = check(product, avals)
-    whole = jax.sharding.NamedSharding(avals[0].sharding.mesh, jax.sharding.PartitionSpec(*(None,) * len(shape)))
-    return avals[0].update(shape=shape, dtype=dtype, weak_type=False, sharding=whole)
+def _traced(*avals: Any, product: Product) -> list[Any]:
+    """The results' types. Within shard_map they vary as the operands do; on a mesh with explicit axes they are whole on each device."""
+    def result(shape: tuple[int, ...], dtype: Any) -> Any:
+        whole = jax.sharding.NamedSharding(avals[0].sharding.mesh, jax.sharding.PartitionSpec(*(None,) * len(shape)))
+        return avals[0].update(shape=shape, dtype=dtype, weak_type=False, sharding=whole)
+
+    return [result(*each) for each in check(product, avals)[0]]
 
 
 @functools.cache
@@ -68,7 +79,7 @@ def _call(context: Any, operands: Sequence[Any], product: Product, said: str, wo
     results = [*context.avals_out, *([jax.core.ShapedArray((workspace,), jnp.uint8)] if workspace else [])]
     layouts = [_minor_to_major(product, name, aval) for name, aval in zip(product.names, context.avals_in, strict=True)]
     rule = ffi.ffi_lowering(handler.NAME, operand_layouts=layouts)
-    return list(rule(context.replace(avals_out=results), *operands, call=said))[:1]
+    return list(rule(context.replace(avals_out=results), *operands, call=said))[:len(context.avals_out)]
 
 
 def _on_cpu(context: Any, *operands: Any, product: Product) -> Any:
@@ -87,9 +98,9 @@ def _on_gpu(context: Any, *operands: Any, product: Product) -> Any:
 # ------------------------------------------------------------------------------------------------------------ batching
 
 
-def _batched(operands: Sequence[Any], dims: Sequence[Any], *, product: Product) -> tuple[Any, int]:
-    """A dense product has batches of its own, and rows of several batches are rows of a group that has all; of the others each is a product
-    after the one before."""
+def _batched(operands: Sequence[Any], dims: Sequence[Any], *, product: Product) -> tuple[list[Any], list[int]]:
+    """Dense products and attention have batches of their own, and rows of several batches are rows of a group that has all. Of the others
+    each is computed after the one before."""
     given = {name: operand if dim is None else jnp.moveaxis(operand, dim, 0)
              for name, operand, dim in zip(product.names, operands, dims, strict=True)}
     along = {name for name, dim in zip(product.names, dims, strict=True) if dim is not None}
@@ -98,20 +109,32 @@ def _batched(operands: Sequence[Any], dims: Sequence[Any], *, product: Product) 
         x = given["x"]
         rows = given | {"x": x.reshape(-1, x.shape[-1]), "lengths": given["lengths"] * len(x)}
         found = multiply(product, **rows)
-        return found.reshape(*x.shape[:2], found.shape[-1]), 0
-    if product.kind != "dense" or scales & along or any(given[name].size > 1 for name in scales):
-        return _one_by_one(given, along, product), 0
-    return _as_batch(given, along, product), 0
+        results = [found.reshape(*x.shape[:2], found.shape[-1])]
+    elif product.kind == "attention" and "cu_seqlens" not in given:
+        results = _more_batches(given, along, product)
+    elif product.kind == "dense" and not scales & along and all(given[name].size == 1 for name in scales):
+        results = [_as_batch(given, along, product)]
+    else:
+        results = _one_by_one(given, along, product)
+    return results, [0] * len(results)
 
 
-def _one_by_one(given: dict[str, Any], along: set[str], product: Product) -> Any:
+def _one_by_one(given: dict[str, Any], along: set[str], product: Product) -> list[Any]:
     fixed = {name: operand for name, operand in given.items() if name not in along}
 
     def one(some: dict[str, Any]) -> Any:
         every = fixed | some
         return _product.bind(*(every[name] for name in product.names), product=product)
 
-    return jax.lax.map(one, {name: given[name] for name in along})
+    return list(jax.lax.map(one, {name: given[name] for name in along}))
+
+
+def _more_batches(given: dict[str, Any], along: set[str], product: Product) -> list[Any]:
+    """Attention, whose first extent is the batch: both batches as one."""
+    count = given[next(iter(along))].shape[0]
+    every = {name: operand if name in along else jnp.broadcast_to(operand, (count, *operand.shape)) for name, operand in given.items()}
+    found = compute(product, **{name: operand.reshape(-1, *operand.shape[2:]) for name, operand in every.items()})
+    return [each.reshape(count, -1, *each.shape[1:]) for each in found]
 
 
 def _as_batch(given: dict[str, Any], along: set[str], product: Product) -> Any:
@@ -125,7 +148,7 @@ def _as_batch(given: dict[str, Any], along: set[str], product: Product) -> Any:
         missing = max(ranks.values()) - ranks[name]
         given[name] = given[name].reshape((count, *(1,) * missing, *given[name].shape[1:]))
     one = {name: jax.typeof(given[name]) for name in ("a", "b")}
-    shape, *_ = check(Product("dense", ("a", "b"), "f32", turned=product.turned), tuple(one.values()))
+    ((shape, _),), _ = check(Product("dense", ("a", "b"), "f32", turned=product.turned), tuple(one.values()))
     for name in {"c", "residual"} & given.keys() - along:
         given[name] = jnp.broadcast_to(given[name], shape)
     if "bias" in along:
@@ -140,10 +163,10 @@ def _as_batch(given: dict[str, Any], along: set[str], product: Product) -> Any:
     return multiply(product, **given)
 
 
-def _called(*operands: Any, product: Product) -> Any:
+def _called(*operands: Any, product: Product) -> list[Any]:
     """The product outside of a trace. It has no other form than a compiled one: `jax.disable_jit` does not reach it."""
     with jax.disable_jit(False):
-        return _compiled(product)(*operands)
+        return list(_compiled(product)(*operands))
 
 
 _product.def_impl(_called)
@@ -152,4 +175,4 @@ batching.primitive_batchers[_product] = _batched
 mlir.register_lowering(_product, _on_cpu, platform="cpu")
 mlir.register_lowering(_product, _on_gpu, platform="cuda")
 
-__all__ = ["multiply", "varying_alike"]
+__all__ = ["compute", "multiply", "varying_alike"]

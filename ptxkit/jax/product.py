@@ -6,33 +6,26 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from ptxkit.dsl.arguments import WORDS
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.launch.dense import as_one
-from ptxkit.gemm.problem.dense import Arrays, Options, Problem
-from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
-from ptxkit.gemm.problem.grouped_k import ArraysAlongK, ProblemAlongK
-from ptxkit.gemm.problem.matmul import products, result_shape
 from ptxkit.runtime.arrays import NUMPY_NAMES, ArrayView, contiguous_strides
 from ptxkit.types import TYPES
 
 from .framework import jnp
-
-Kind = Literal["dense", "groups", "groups_along_k"]
-DENSE, GROUPS = ("a", "b", "c", "bias", "residual", "a_scale", "b_scale"), ("x", "w", "lengths", "x_scale", "w_scale")
+from .kinds import KINDS, Name
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What is static of a product. Its operands are arrays with these names, as `ptxkit.gemm` has them.
+    """What is static of a product. Its operands are arrays with these names, as `ptxkit.gemm` and `ptxkit.attention` have them.
 
-    Those in `turned` are given with their last two extents exchanged. `options` are those of `ptxkit.gemm`, by name. `clears`: the result
-    is 0 where nothing is written. `whole`: there is one group, which has all rows.
+    `out` is ptxkit's name of the result's type. Operands in `turned` are given with their last two extents exchanged. `options` are those
+    of `ptxkit.gemm`, by name. `clears`: the result is 0 where nothing is written. `whole`: there is one group, which has all rows.
     """
 
-    kind: Kind
+    kind: Name
     names: tuple[str, ...]
     out: str
     options: tuple[tuple[str, Any], ...] = ()
@@ -58,7 +51,7 @@ def dtype_of(word: str) -> Any:
 def by_columns(product: Product, name: str, dtype: Any, shape: Sequence[int]) -> bool:
     """Whether the kernels read this operand column by column, as it is given: XLA then lays it out so. The kernels of groups and of fp8
     read lines along K, block scales of a lie along M and those of b along K."""
-    if len(shape) < 2 or product.kind == "groups_along_k":
+    if len(shape) < 2 or product.kind not in ("dense", "groups"):
         return False
     fp8 = jnp.dtype(dtype).itemsize == 1
     if name in ("w", "w_scale"):
@@ -68,9 +61,17 @@ def by_columns(product: Product, name: str, dtype: Any, shape: Sequence[int]) ->
     return fp8 and name in ("a", "b") and (name == "a") == (name in product.turned)
 
 
+def heads_before_rows(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of [B, S, H, D] as [B, H, S, D], and the other way round. jax has rows before heads, the kernels of attention strides."""
+    return (extents[0], extents[2], extents[1], extents[3]) if len(extents) == 4 else extents
+
+
 def view(product: Product, name: str, shape: Sequence[int], dtype: Any, pointer: int = 0, device: int = 0) -> ArrayView:
     """An operand as a launch sees it."""
     shape = tuple(shape)
+    if product.kind == "attention":
+        strides = heads_before_rows(contiguous_strides(shape))
+        return ArrayView(pointer, heads_before_rows(shape), strides, word_of(dtype, name), device, "jax")
     if by_columns(product, name, dtype, shape):
         *outer, row, column = contiguous_strides((*shape[:-2], shape[-1], shape[-2]))
         strides = (*outer, column, row)
@@ -82,30 +83,18 @@ def view(product: Product, name: str, shape: Sequence[int], dtype: Any, pointer:
 
 
 def views(product: Product, avals: Sequence[Any]) -> dict[str, ArrayView]:
-    """The operands and the result as a launch sees them, in the order of the handler's buffers."""
+    """The operands and then the results as a launch sees them, in the order of the handler's buffers."""
     found = {name: view(product, name, aval.shape, aval.dtype) for name, aval in zip(product.names, avals, strict=True)}
-    if product.kind == "dense":
-        shape = result_shape(found["a"], found["b"])
-    elif product.kind == "groups":
-        shape = (found["x"].shape[0], found["w"].shape[1] // (2 if dict(product.options).get("gated") else 1))
-    else:
-        shape = (found["lengths"].shape[0] - 1, found["a"].shape[1], found["b"].shape[1])
-    found["out"] = ArrayView(0, shape, contiguous_strides(shape), product.out, 0, "jax")
-    return found
+    return found | KINDS[product.kind].results(found, dict(product.options), product.out)
 
 
-def check(product: Product, avals: Sequence[Any]) -> tuple[tuple[int, ...], Any, bool]:
-    """The shape and type of the result, and whether there is anything to multiply. Raises the LaunchError that a launch would."""
+def check(product: Product, avals: Sequence[Any]) -> tuple[list[tuple[tuple[int, ...], Any]], bool]:
+    """The shape and type of each result, and whether there is anything to compute. Raises the LaunchError that a launch would."""
     seen = views(product, avals)
-    options, depth = dict(product.options), 0
-    if product.kind == "dense":
-        for part in products(Arrays(**seen)):
-            depth = Problem(as_one(part, None), Options(**options)).k
-    elif product.kind == "groups":
-        depth = GroupProblem(GroupArrays(**seen), GroupOptions("cu_seqlens", **options)).k
-    else:
-        depth = ProblemAlongK(ArraysAlongK(**seen)).rows
-    return seen["out"].shape, dtype_of(product.out), bool(depth and math.prod(seen["out"].shape))
+    computes = KINDS[product.kind].check(seen, dict(product.options))
+    results = list(seen.values())[len(avals):]
+    shapes = [heads_before_rows(each.shape) if product.kind == "attention" else each.shape for each in results]
+    return [(shape, dtype_of(each.dtype)) for shape, each in zip(shapes, results, strict=True)], computes
 
 
 def words(product: Product, avals: Sequence[Any], *, checked: bool = False) -> str:
@@ -119,7 +108,7 @@ def words(product: Product, avals: Sequence[Any], *, checked: bool = False) -> s
 class Call:
     """What the words of a product say."""
 
-    kind: Kind
+    kind: Name
     arrays: tuple[ArrayView, ...]
     names: tuple[str, ...]
     options: dict[str, Any]
@@ -144,5 +133,4 @@ def nbytes(array: ArrayView) -> int:
     return math.prod(array.shape) * TYPES[array.dtype].bits // 8
 
 
-__all__ = ["DENSE", "GROUPS", "Call", "Kind", "Product", "by_columns", "check", "dtype_of", "nbytes", "read", "view", "views", "word_of",
-           "words"]
+__all__ = ["Call", "Product", "by_columns", "check", "dtype_of", "heads_before_rows", "nbytes", "read", "view", "views", "word_of", "words"]

@@ -19,11 +19,25 @@ jax = wanted(__name__)
 
 import jax.numpy as jnp  # noqa: E402
 
-from ptxkit.jax import cpu, cpu_device, gemm, grouped_gemm, handler, plans, product, scaled_gemm, scaled_grouped_gemm, weight_gradient  # noqa: E402
+from ptxkit.jax import (  # noqa: E402
+    attention,
+    combine,
+    cpu,
+    cpu_device,
+    gemm,
+    grouped_gemm,
+    handler,
+    plans,
+    product,
+    scaled_gemm,
+    scaled_grouped_gemm,
+    weight_gradient,
+)
 from tests.jax.test_dense import drawn  # noqa: E402
 
 A, W = drawn(0, (8, 16), jnp.bfloat16), drawn(1, (16, 24), jnp.bfloat16)
 X, E, OFFS = drawn(2, (8, 16), jnp.bfloat16), drawn(3, (2, 24, 16), jnp.bfloat16), jnp.asarray([3, 8], jnp.int32)
+HEADS, PLACE = drawn(5, (1, 5, 3, 64), jnp.bfloat16), jnp.asarray([[0, 1], [2, 3], [4, 5], [6, 7]], jnp.int32)
 Q, ONE = drawn(4, (8, 128), jnp.float8_e4m3fn), jnp.ones(1)
 WRONG: dict[str, tuple[Any, str]] = {
     "shapes": (lambda: gemm(A, W.T), r"a has shape \(8, 16\) and b \(24, 16\): a is \[M, K\] and b \[K, N\]"),
@@ -51,6 +65,24 @@ WRONG: dict[str, tuple[Any, str]] = {
     "rows along K": (lambda: weight_gradient(X, X[:3], OFFS), "as many in a as in b"),
     "offs along K": (lambda: weight_gradient(X, X, OFFS.astype(jnp.float32)), "offs has elements of float32: it must be int32"),
     "fp8 along K": (lambda: weight_gradient(Q, Q, OFFS), "a has elements of e4m3"),
+    "numbers of rows": (lambda: grouped_gemm(X, E, OFFS, transpose_b=True, gather=jnp.ones(4)), r"gather is float32 \(4,\): it is int32"),
+    "back alone": (lambda: grouped_gemm(X, E, OFFS, transpose_b=True, back=PLACE), "back says which rows .* give gather as well"),
+    "another back": (lambda: grouped_gemm(X, E, OFFS, transpose_b=True, gather=PLACE[:, 0], back=PLACE),
+                     r"back is int32 \(4, 2\): it is int32 \[8, choices of a row\]"),
+    "places": (lambda: combine(X, PLACE.astype(jnp.float32)), "place has elements of f32"),
+    "places of no rows": (lambda: combine(X, PLACE[0]), r"place has shape \(2,\): it is int32 \[rows of the result, choices"),
+    "weights": (lambda: combine(X, PLACE, jnp.ones(4)), r"weights has shape \(4,\)"),
+    "a sum's back": (lambda: combine(X, PLACE, back=PLACE), r"the choices that take each row of y, -1 for none"),
+    "sums of fp8": (lambda: combine(Q, PLACE), "y has elements of e4m3"),
+    "a head dim": (lambda: attention(HEADS[..., :32], HEADS[..., :32], HEADS[..., :32]), "q has head dim 32: attention takes 64, 128"),
+    "heads": (lambda: attention(HEADS, HEADS[:, :, :2], HEADS[:, :, :2]), "q has 3 heads and k 2: the heads of k divide those of q"),
+    "ranks": (lambda: attention(HEADS[0], HEADS[0], HEADS[0]), r"q has shape \(5, 3, 64\): attention takes \[B, S, H, D\]"),
+    "other values": (lambda: attention(HEADS, HEADS, HEADS[:, :4]), r"k has shape .* and v .*: they have one shape"),
+    "attention of f32": (lambda: attention(*(HEADS.astype(jnp.float32),) * 3), "q has elements of f32: q, k, v and out are all bf16"),
+    "a negative scale": (lambda: attention(HEADS, HEADS, HEADS, scale=-1.0), "scale is -1.0: .* so scale is positive"),
+    "a traced scale": (lambda: jax.jit(lambda s: attention(HEADS, HEADS, HEADS, scale=s))(1.0), "scale is an array that jax traces"),
+    "a mask": (lambda: attention(HEADS, HEADS, HEADS, is_causal=jnp.ones((5, 5))), "is_causal has the type .*attention has no other masks"),
+    "cu_seqlens": (lambda: attention(HEADS[0], HEADS[0], HEADS[0], cu_seqlens=jnp.ones(3)), "cu_seqlens has elements of float32"),
 }
 
 

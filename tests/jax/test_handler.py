@@ -14,7 +14,7 @@ from ptxkit.gemm.launch import dense, grouped, grouped_k
 from ptxkit.gemm.launch.steps import FillStep
 from ptxkit.gemm.tools.bench import stub
 from ptxkit.runtime import launcher
-from ptxkit.runtime.arrays import DeviceArray
+from ptxkit.runtime.arrays import DeviceArray, contiguous_strides
 from tests.jax import wanted
 
 jax = wanted(__name__)
@@ -93,13 +93,14 @@ DENSE = {
 }
 
 
-def run(noted: Noted, kind: str, given: dict[str, DeviceArray], options: dict[str, Any], out: DeviceArray, workspace: int,
-        clears: bool = False) -> tuple[list[Any], Any]:
+def run(noted: Noted, kind: str, given: dict[str, DeviceArray], options: dict[str, Any], out: DeviceArray | list[DeviceArray],
+        workspace: int, clears: bool = False) -> tuple[list[Any], Any]:
     """What the handler launches, and the plan."""
-    made = Product(kind, tuple(given), out.dtype, tuple(options.items()), clears=clears)     # type: ignore[arg-type]
+    results = out if isinstance(out, list) else [out]
+    made = Product(kind, tuple(given), results[0].dtype, tuple(options.items()), clears=clears)     # type: ignore[arg-type]
     avals = [jax.ShapeDtypeStruct(each.shape, product.dtype_of(each.dtype)) for each in given.values()]
     said = product.words(made, avals)
-    addresses = [each.pointer for each in given.values()] + [out.pointer, workspace]
+    addresses = [each.pointer for each in (*given.values(), *results)] + [workspace]
     apart = [address % 16 for address in addresses] + [0] * (plans.MOST_BUFFERS - len(addresses))
     plan = plans.known(said, 0, apart)
     steps = plans.of_call(product.read(said), 0, addresses).steps
@@ -153,6 +154,77 @@ def test_the_handler_launches_what_group_gemm_launches(noted: Noted, gated: bool
     assert found[0] == ("fill", out.pointer, 2 * out.shape[1], 0, 2 * out.shape[1], 100, STREAM)
     assert noted.launches
     assert [each for each in found if each[0] != "fill"] == noted.launches
+
+
+@pytest.mark.ptxas
+def test_the_handler_launches_what_group_gemm_launches_of_gathered_rows(noted: Noted) -> None:
+    from ptxkit import gemm
+
+    given = {"x": array("x", (30, 64), BF16), "w": array("w", (3, 96, 64), BF16), "lengths": array("lengths", (4,), S32),
+             "gather": array("gather", (100,), S32)}
+    out = array("out", (100, 96), BF16)
+    noted.words = iter([("f32",) * 0] * 9)
+
+    def launch() -> None:
+        gemm.group_gemm(given["x"], given["w"], given["lengths"], gather=given["gather"], out=out, stream=STREAM)
+
+    launch()
+    ((_, (workspace, _)),) = grouped._workspaces._made.items() or ((0, (0x7E00_0000_0000, 0)),)
+    found, _ = run(noted, "groups", given, {}, out, workspace)
+    launch()
+    assert noted.launches
+    assert [each for each in found if each[0] != "fill"] == noted.launches
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("ragged", [False, True], ids=["rows", "ragged"])
+def test_the_handler_launches_what_combine_launches(noted: Noted, ragged: bool) -> None:
+    from ptxkit import gemm
+
+    place = (90,) if ragged else (30, 3)
+    given = {"y": array("y", (90, 64), BF16), "place": array("place", place, S32), "weights": array("weights", place, F32)}
+    given |= {"starts": array("starts", (31,), S32)} if ragged else {}
+    out = array("out", (30, 64), BF16)
+    noted.words = iter([("f32",) * 0] * 9)
+
+    def launch() -> None:
+        gemm.combine(given["y"], given["place"], given["weights"], starts=given.get("starts"), out=out, stream=STREAM)
+
+    launch()
+    found, plan = run(noted, "combine", given, {}, out, 0x7E00_0000_0000)
+    launch()
+    assert noted.launches == found
+    assert found
+    assert not plan.workspace_bytes
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("packed", [False, True], ids=["batches", "packed"])
+@pytest.mark.parametrize("with_lse", [False, True], ids=["out", "lse"])
+def test_the_handler_launches_what_attention_launches(noted: Noted, packed: bool, with_lse: bool) -> None:
+    """jax's arrays have rows before heads; the call has views of them."""
+    from ptxkit.attention.launch.forward import attention
+
+    rows = {"q": (200, 4, 64), "k": (200, 2, 64), "v": (200, 2, 64), "out": (200, 4, 64)} if packed else {
+        "q": (2, 100, 4, 64), "k": (2, 70, 2, 64), "v": (2, 70, 2, 64), "out": (2, 100, 4, 64)}
+    arrays = {name: array(name, shape, BF16) for name, shape in rows.items()}
+    out, seen = arrays.pop("out"), {}
+    lse = array("lse", (4, 200) if packed else (2, 4, 100), F32) if with_lse else None
+    given = arrays | ({"cu_seqlens": array("cu_seqlens", (4,), S32)} if packed else {})
+    for name, each in (*arrays.items(), ("out", out)):
+        seen[name] = array(name, product.heads_before_rows(each.shape), BF16)
+        seen[name].pointer, seen[name].strides = each.pointer, product.heads_before_rows(contiguous_strides(each.shape))
+    noted.words = iter([("f32",) * 0] * 9)
+
+    def launch() -> None:
+        attention(seen["q"], seen["k"], seen["v"], True, 0.25, True, given.get("cu_seqlens"), out=seen["out"], lse=lse, stream=STREAM)
+
+    launch()
+    options = {"is_causal": True, "scale": 0.25, "return_lse": with_lse}
+    found, _ = run(noted, "attention", given, options, [out, lse] if lse is not None else out, 0x7E00_0000_0000)
+    launch()
+    assert noted.launches == found
+    assert len(found) == 1
 
 
 @pytest.mark.ptxas
