@@ -29,14 +29,15 @@ FRAMEWORKS = {"torch": "ptxkit/torch/", "jax": "ptxkit/jax/"}
 
 LAYERS = (
     ("html",),
-    ("dsl.source", "dsl.bytecode", "errors", "types", "files", "newest", "once", "settings", "sass", "runtime.diagnostics"),
+    ("dsl.source", "dsl.bytecode", "dsl.iterators", "errors", "types", "files", "newest", "once", "settings", "sass",
+     "runtime.diagnostics"),
     ("dsl.ambient", "dsl.author", "dsl.names", "dsl.allocation", "dsl.label", "dsl.values", "dsl.signs", "dsl.refused", "dsl.fates",
      "dsl.computed", "layout", "cards"),
     ("cli.errors", "cli.extras", "cli.messages", "cli.files", "cli.numbers", "cli.configuration", "cli.source",
      "cli.output", "cli.paths", "cli.guard"),
     ("dsl.dropped", "dsl.reg", "dsl.regions", "dsl.blocks", "dsl.uncalled", "dsl.descriptor"),
-    ("dsl.held", "dsl.bounds", "dsl.plain", "dsl.taken", "dsl.rebound", "dsl.branched", "dsl.trace", "dsl.coordinates", "smem",
-     "dsl.tensormap", "dsl.special", "dsl.module"),
+    ("dsl.held", "dsl.bounds", "dsl.plain", "dsl.touched", "dsl.taken", "dsl.changes", "dsl.rebound", "dsl.branched", "dsl.trace",
+     "dsl.coordinates", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
     ("dsl.function", "dsl.convert", "dsl.rules", "ptx", "dsl.division", "dsl.carried", "dsl.named", "flow", "idioms",
      "dsl.debug", "dsl.marks", "dsl.raw", "fragments", "reductions", "copies", "pipeline"),
     ("dsl.parameters", "dsl.scopes", "dsl.arguments", "dsl.lines", "dsl.traced", "dsl.kernel", "runtime.joining"),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import CodeType, FrameType, FunctionType
+from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TraceError
 from ..grammar.errors import Position
 from .bytecode import loaded, local
-from .held import INSIDE, differ, held, line_at, position, stays, stored, users
-from .plain import changed, plain, read_later
+from .changes import check_changes
+from .held import INSIDE, Holder, differ, held, line_at, position, stays, stored, users
+from .plain import changed, own_values
 from .reg import Negated, Ptr, Reg, Value, Vec
-from .uncalled import Emitting
 
 if TYPE_CHECKING:
     from .regions import Region
@@ -23,23 +24,24 @@ class Branched:
     """What the names of the code around an `if_` or `else_` hold when it begins."""
 
     def __init__(self, frame: FrameType | None) -> None:
-        self.frames: list[tuple[FrameType, int, dict[str, Value], dict[str, Any]]] = []
+        self.frames: list[tuple[FrameType, int, dict[str, Value], dict[str, Any], list[Holder]]] = []
         for each in users(frame):
-            own = each.f_locals
-            self.frames.append((each, each.f_lasti, held(each, own, whole=False), _others(each.f_code, own)))
+            own, holders = each.f_locals, list[Holder]()
+            numbers = own_values(each.f_code, own, each.f_globals)
+            self.frames.append((each, each.f_lasti, held(each, own, whole=False, holders=holders), numbers, holders))
 
     def check(self, builder: Builder, region: Region) -> None:
         """Raise if a name or slot now holds what the body did not make, and is read later."""
-        for frame, begin, before, numbers in self.frames:
+        for frame, begin, before, numbers, holders in self.frames:
             stays(frame, begin, region.kind)
             code, end, own = frame.f_code, frame.f_lasti, frame.f_locals
-            latest = _others(code, own) if begin < end else {}
-            for name, old in numbers.items():
-                new = latest.get(name, own.get(name, old))
-                if not changed(old, new) or begin >= end or (isinstance(new, Value) and not _older(region, new, before)):
+            for name, old in numbers.items() if begin < end else ():
+                new = own.get(name, old)
+                if new is old or not changed(old, new) or (isinstance(new, Value) and not _older(region, new, before)):
                     continue
-                if (local(code, name) and loaded(code, name, end) is not None) if name.isidentifier() else read_later(code, name, end):
+                if local(code, name) and loaded(code, name, end) is not None:
                     _refuse(region.kind, name, new, position(frame, stored(frame, begin, name)))
+            check_changes(frame, begin, holders, numbers, own, partial(_refuse_change, region.kind, frame), after=True)
             now = held(frame, own, whole=False)
             for path, older in before.items():
                 new = now.get(path, older)
@@ -53,11 +55,6 @@ class Branched:
                 if local(code, path):
                     _refuse(region.kind, path, new, where)
                 builder.rebound.append((len(builder.body), new, region.kind, name, where))
-
-
-def _others(code: CodeType, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Python's own values, and the functions and opcodes in local names."""
-    return {**plain(code, own), **{name: value for name, value in own.items() if isinstance(value, FunctionType | Emitting)}}
 
 
 def check_rebound(builder: Builder, reads: Mapping[str, int]) -> None:
@@ -106,6 +103,10 @@ def _refuse(kind: str, path: str, new: Any, where: Position | None) -> None:
     raise TraceError(
         f"`with {kind}` only binds the name `{path}` to another value here, which emits nothing: after it `{path}` is that value in every "
         f"thread. {way}", where)
+
+
+def _refuse_change(kind: str, frame: FrameType, path: str, _: Any, new: Any, line: int | None) -> None:
+    _refuse(kind, path, new, position(frame, line))
 
 
 def _bits(type_: str) -> str:

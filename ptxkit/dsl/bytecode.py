@@ -23,7 +23,7 @@ _PREPARES, _FORWARD, _BACKWARD, _RETURNS, _SAME, _UNCONDITIONAL = (
 _left: dict[tuple[int, int], tuple[CodeType, bool]] = {}
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=128)
 def steps_of(code: CodeType) -> list[dis.Instruction]:
     return [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
 
@@ -39,7 +39,7 @@ def targets(code: CodeType, at: int) -> set[str]:
     for each in steps_of(code):
         if each.offset <= at or each.opname in ("UNPACK_SEQUENCE", "NOP"):
             continue
-        _, stored = _moves(each)
+        _, stored = moves(each)
         if not stored:
             break
         found.update(stored)
@@ -62,7 +62,7 @@ def loaded(code: CodeType, name: str, after: int, until: int | None = None) -> i
             continue
         seen.add(i)
         each = steps[i]
-        loads, stores = _moves(each)
+        loads, stores = moves(each)
         if name in loads:
             return next((line for first, last, line in lines if first <= each.offset < last and line), code.co_firstlineno)
         if name in stores:
@@ -74,7 +74,7 @@ def loaded(code: CodeType, name: str, after: int, until: int | None = None) -> i
     return None
 
 
-def _moves(instruction: dis.Instruction) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def moves(instruction: dis.Instruction) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(names loaded, names stored) of an instruction. One instruction may do two of these, the first name first."""
     word, value = instruction.opname, instruction.argval
     names = tuple(value) if isinstance(value, tuple) else (str(value),)
@@ -87,37 +87,32 @@ def _moves(instruction: dis.Instruction) -> tuple[tuple[str, ...], tuple[str, ..
     return (), names if word == "DELETE_FAST" else ()
 
 
+def loads_between(code: CodeType, after: int, until: int) -> set[str]:
+    """The names and attributes that are loaded between two offsets."""
+    between = [each for each in steps_of(code) if after < each.offset < until]
+    return {name for each in between for name in moves(each)[0]} | {
+        each.argval for each in between if each.opname in ("LOAD_ATTR", "LOAD_METHOD")}
+
+
+def augmented(steps: list[dis.Instruction], i: int, name: str) -> bool:
+    """Whether the instruction loads a name for `name += ...`."""
+    for at in range(i + 1, min(len(steps), i + 16)):
+        loads, stores = moves(steps[at])
+        if name in stores or name in loads:
+            return name in stores and steps[at - 1].opname == "BINARY_OP" and steps[at - 1].argrepr.endswith("=")
+    return False
+
+
 def last_store(code: CodeType, name: str, after: int, until: int) -> int | None:
     """The offset of the last assignment to a name between two offsets."""
-    return max((each.offset for each in steps_of(code) if after < each.offset < until and name in _moves(each)[1]), default=None)
+    return max((each.offset for each in steps_of(code) if after < each.offset < until and name in moves(each)[1]), default=None)
 
 
 @lru_cache(maxsize=256)
-def slot_reads(code: CodeType) -> tuple[tuple[int, str, str], ...]:
-    """(offset, name, attribute) of each `name.attribute` and `name[...]` that is only read, not read and assigned as in `+=`; the attribute
-    of an item is empty."""
-    found, steps = [], steps_of(code)
-    for i, each in enumerate(steps):
-        item = each.opname == "BINARY_SUBSCR" or (each.opname == "BINARY_OP" and each.argrepr == "[]")
-        for back in range(1, 3 if item else 2) if item or each.opname in ("LOAD_ATTR", "LOAD_METHOD") else ():
-            loads = _moves(steps[i - back])[0] if i >= back else ()
-            if loads and not (item and back == 1 and len(loads) == 1):
-                name = loads[-2] if item and back == 1 else loads[-1]
-                found.append((each.offset, name, "" if item else str(each.argval)))
-    return tuple(found)
-
-
-@lru_cache(maxsize=256)
-def slots_read(code: CodeType) -> tuple[tuple[str, str], ...]:
-    """(name, attribute) of `slot_reads`, each once, of the code's own variables."""
-    own = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
-    return tuple(dict.fromkeys((name, word) for _, name, word in slot_reads(code) if name in own))
-
-
-def slot_stores(code: CodeType, attribute: str) -> list[int]:
-    """The offsets of assignments to an attribute, or to items where it is empty."""
-    return [each.offset for each in steps_of(code)
-            if (each.opname == "STORE_ATTR" and each.argval == attribute if attribute else each.opname == "STORE_SUBSCR")]
+def globals_stored(code: CodeType) -> tuple[str, ...]:
+    """The global names that a function, or one inside it, assigns."""
+    inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in globals_stored(each)]
+    return (*(each.argval for each in steps_of(code) if each.opname == "STORE_GLOBAL"), *inner) if code.co_names else (*inner,)
 
 
 def left_early(code: CodeType, begin: int, at: int) -> bool:
@@ -202,4 +197,5 @@ def _decoded(text: bytes, i: int) -> tuple[int, int, int]:
     return opcode, argument, i
 
 
-__all__ = ["last_store", "left_early", "loaded", "local", "slot_reads", "slot_stores", "slots_read", "steps_of", "targets"]
+__all__ = ["augmented", "globals_stored", "last_store", "left_early", "loaded", "loads_between", "local", "moves",
+           "steps_of", "targets"]

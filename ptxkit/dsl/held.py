@@ -7,15 +7,27 @@ from __future__ import annotations
 
 import dis
 import sys
+from array import array
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Iterator, Mapping
 from functools import partial
-from types import CellType, CodeType, FrameType, FunctionType, MethodType, SimpleNamespace
-from typing import Any
+from operator import is_
+from types import (
+    BuiltinMethodType,
+    CellType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    MethodType,
+    MethodWrapperType,
+    SimpleNamespace,
+)
+from typing import Any, NamedTuple
 
 from ..errors import TraceError
 from ..grammar.errors import Position
-from .bytecode import left_early
+from .bytecode import globals_stored, left_early
+from .iterators import is_iterator, state
 from .reg import Negated, Ptr, Reg, Value, Vec
 from .source import named, of_python, outside
 
@@ -25,9 +37,13 @@ INSIDE = "\0"
 """Stands between the path of a function and a name that it has of the code around it."""
 _EMPTY = CellType()
 _GENERATOR = 0x20
-_REG, _VALUE, _SEQUENCE, _MAPPING, _OBJECT, _FUNCTION, _METHOD, _CLASS, _NOTHING = range(9)
+_REG, _VALUE, _TUPLE, SEQUENCE, MAPPING, OBJECT, FUNCTION, _METHOD, CLASS, SET, ITERATOR, _NOTHING = range(12)
 _HOLDERS = (SimpleNamespace, UserDict, UserList, ChainMap)
+_CALLED_ONCE = (MethodType, BuiltinMethodType, MethodWrapperType)
+_LARGE = 1 << 16
+_STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 _kinds: dict[type, int] = {}
+_globals: dict[int, tuple[CodeType, tuple[str, ...]]] = {}
 _slotted: dict[type, tuple[str, ...]] = {}
 
 
@@ -40,10 +56,10 @@ def caller(depth: int) -> FrameType | None:
 
 
 def users(frame: FrameType | None) -> Iterator[FrameType]:
-    """The frame. Above a generator, whose body is interrupted by that of its user, also the frame of the user."""
+    """The frame. Above a generator, whose body is interrupted by that of its user, and above an `__enter__` also the frame of the user."""
     while frame is not None and outside(frame.f_code.co_filename):
         yield frame
-        if not frame.f_code.co_flags & _GENERATOR:
+        if not frame.f_code.co_flags & _GENERATOR and frame.f_code.co_name != "__enter__":
             return
         frame = frame.f_back
         while frame is not None and not outside(frame.f_code.co_filename):
@@ -59,9 +75,18 @@ def stays(frame: FrameType, begin: int, kind: str) -> None:
             "`loop.continue_if(p)`; Python's own words stand after the `with`")
 
 
-def held(frame: FrameType, own: Mapping[str, Any], *, whole: bool = True) -> dict[str, Value]:
+class Holder(NamedTuple):
+    """What a name reaches and Python can change: the path, the object, its kind (SEQUENCE, ...), and what it contained."""
+
+    path: str
+    object: Any
+    kind: int
+    parts: Any
+
+
+def held(frame: FrameType, own: Mapping[str, Any], *, whole: bool = True, holders: list[Holder] | None = None) -> dict[str, Value]:
     """The values of the trace that the names of a frame reach, by path: `total`, `sums[1]`, `state.total`. `own` are its local names.
-    Where not `whole`, a Vec is one value."""
+    Where not `whole`, a Vec is one value. What they are in is added to `holders`."""
     found: dict[str, Value] = {}
     all_ = frame.f_globals
     free = {name: all_[name] for name in frame.f_code.co_names if name in all_ and name not in own} if own is not all_ else {}
@@ -71,48 +96,107 @@ def held(frame: FrameType, own: Mapping[str, Any], *, whole: bool = True) -> dic
             kind = _kind(type(value))
         if kind <= _VALUE or (not whole and type(value) is Vec):
             found[name] = value
-        elif kind == _CLASS:
+        elif kind == CLASS:
             if value.__module__ == all_.get("__name__"):
-                _within(found, name, value, kind, 0)
-        elif kind != _NOTHING:
-            _within(found, name, value, kind, DEPTH)
+                _within(found, holders, name, value, kind, 0)
+        elif kind < CLASS:
+            _within(found, holders, name, value, kind, DEPTH)
+        elif kind != _NOTHING and holders is not None:
+            holders.append(Holder(name, value, kind, contents(value, kind)))
     return found
 
 
-def _within(found: dict[str, Value], path: str, value: Any, kind: int, depth: int) -> None:
+def _within(found: dict[str, Value], holders: list[Holder] | None, path: str, value: Any, kind: int, depth: int) -> None:
     """The values inside a list, a dict, an object or a function. The last one of a list also has the path `[-1]`: a list may grow."""
-    if kind == _SEQUENCE and hasattr(value, "dtype"):
-        value = value.flat if value.dtype == object else ()
+    parts = value if kind == _TUPLE else contents(value, kind)
+    if holders is not None and _TUPLE < kind != _METHOD:
+        holders.append(Holder(path, value, kind, parts))
+    if hasattr(parts, "dtype"):
+        return
     each: Any = None
-    for key, each in enumerate(value) if kind == _SEQUENCE else (value if kind == _MAPPING else _parts_of(value, kind)).items():
+    for key, each in enumerate(parts) if kind <= SEQUENCE else parts.items():
         inner = _kinds.get(type(each))
         if inner is None:
             inner = _kind(type(each))
-        if inner < _CLASS:
-            name = (f"{path}[{key!r}]" if kind <= _MAPPING else f"{path}.{key}" if kind != _FUNCTION else f"{path}{INSIDE}{key}")
+        if inner != _NOTHING and inner != CLASS and (inner < CLASS or holders is not None):
+            name = (f"{path}[{key!r}]" if kind <= MAPPING else f"{path}.{key}" if kind != FUNCTION else f"{path}{INSIDE}{key}")
             if inner <= _VALUE:
                 found[name] = each
+            elif inner > CLASS:
+                assert holders is not None
+                holders.append(Holder(name, each, inner, contents(each, inner)))
             elif depth:
-                _within(found, name, each, inner, depth - 1)
+                _within(found, holders, name, each, inner, depth - 1)
     if type(value) is list and isinstance(each, Value):
         found[f"{path}[-1]"] = each
+
+
+def contents(value: Any, kind: int) -> Any:
+    """What an object contains now, as a copy: a list of what is in a sequence or a set, a dict of items or attributes."""
+    if kind == SEQUENCE:
+        if hasattr(value, "dtype"):
+            return list(value.flat) if value.dtype == object else value.copy() if value.size < _LARGE else ()
+        return list(value)
+    if kind == MAPPING:
+        return dict(value)
+    if kind == SET:
+        return set(value)
+    return state(value) if kind == ITERATOR else _parts_of(value, kind)
+
+
+def same(holder: Holder) -> bool:
+    """Whether an object contains what it did, each part the same object."""
+    _, value, kind, parts = holder
+    if kind == ITERATOR:
+        return bool(state(value) == parts)
+    now: Any = value if kind <= MAPPING else value if kind == SET else _parts_of(value, kind)
+    if hasattr(parts, "dtype"):
+        return bool(now.shape == parts.shape and (now == parts).all())
+    if len(now) != len(parts):
+        return False
+    if kind == SET:
+        return bool(now == parts)
+    if kind == SEQUENCE:
+        return all(map(is_, value.flat if hasattr(value, "dtype") else value, parts))
+    return all(map(is_, now, parts)) and all(map(is_, now.values(), parts.values()))
 
 
 def _parts_of(value: Any, kind: int) -> dict[str, Any]:
     """Attributes of an object; the object of a method; the arguments of a `partial`; what a function has of the code around it."""
     if kind == _METHOD:
-        names = ("__self__",) if isinstance(value, MethodType) else ("func", "args", "keywords")
+        names = ("__self__",) if isinstance(value, _CALLED_ONCE) else ("func", "args", "keywords")
         return {name: getattr(value, name) for name in names}
-    if kind == _FUNCTION:
+    if kind == FUNCTION:
         if not outside(value.__code__.co_filename):
             return {}
         cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
-        return {name: cell.cell_contents for name, cell in cells if cell != _EMPTY} | {"__defaults__": value.__defaults__, **value.__dict__}
+        inner: dict[str, Any] = {name: cell.cell_contents for name, cell in cells if cell != _EMPTY}
+        all_ = value.__globals__
+        return {**inner, **{name: all_[name] for name in _shared(value) if name in all_}, **_defaults(value), **value.__dict__}
     found: dict[str, Any] = dict(getattr(value, "__dict__", ()))
-    for name in _slots(type(value)) if kind != _CLASS else ():
+    for name in _slots(type(value)) if kind != CLASS else ():
         if hasattr(value, name):
             found[name] = getattr(value, name)
     return found
+
+
+def _defaults(function: FunctionType) -> dict[str, Any]:
+    """What the parameters of a function are where a call does not say."""
+    given, code = function.__defaults__ or (), function.__code__
+    names = code.co_varnames[code.co_argcount - len(given):code.co_argcount]
+    return dict(zip(names, given, strict=True)) | (function.__kwdefaults__ or {})
+
+
+def _shared(function: FunctionType) -> tuple[str, ...]:
+    """The globals that a function assigns, and those that were containers when it was first looked at."""
+    code = function.__code__
+    found = _globals.get(id(code))
+    if found is None or found[0] is not code:
+        all_ = function.__globals__
+        names = [name for name in code.co_names if _kind(type(all_.get(name))) in (SEQUENCE, MAPPING, SET, ITERATOR)]
+        stored_ = globals_stored(code) if _STORE_GLOBAL in code.co_code[::2] else ()
+        found = _globals[id(code)] = code, (*names, *stored_)
+    return found[1]
 
 
 def _slots(type_: type) -> tuple[str, ...]:
@@ -126,38 +210,33 @@ def _slots(type_: type) -> tuple[str, ...]:
     return found
 
 
-def attribute(value: Any, name: str) -> Any:
-    """An attribute that a value of a user's class holds: no property, which may emit instructions."""
-    kind = _kinds.get(type(value))
-    if (_kind(type(value)) if kind is None else kind) == _OBJECT:
-        own = getattr(value, "__dict__", {})
-        if name in own:
-            return own[name]
-        return getattr(value, name, None) if name in _slots(type(value)) else type(value).__dict__.get(name)
-    return None
-
-
 def _kind(type_: type) -> int:
     module, frozen = type_.__module__ or "", getattr(getattr(type_, "__dataclass_params__", None), "frozen", False)
     if issubclass(type_, Reg):
         found = _REG
-    elif issubclass(type_, list | tuple | deque | Vec) or (module == "numpy" and type_.__name__ == "ndarray"):
-        found = _SEQUENCE
+    elif issubclass(type_, tuple | Vec):
+        found = _TUPLE
+    elif issubclass(type_, list | deque | bytearray | array) or (module == "numpy" and type_.__name__ == "ndarray"):
+        found = SEQUENCE
     elif issubclass(type_, Value):
         found = _VALUE
     elif issubclass(type_, dict):
-        found = _MAPPING
+        found = MAPPING
     elif issubclass(type_, FunctionType):
-        found = _FUNCTION
-    elif issubclass(type_, MethodType | partial):
+        found = FUNCTION
+    elif issubclass(type_, (*_CALLED_ONCE, partial)):
         found = _METHOD
     elif type_ is type:
-        found = _CLASS
+        found = CLASS
+    elif issubclass(type_, set):
+        found = SET
+    elif is_iterator(type_):
+        found = ITERATOR
     elif (module.startswith("ptxkit.") and (frozen or not module.startswith(("ptxkit.gemm.", "ptxkit.attention.")))) \
             or (_of_python(module) and type_ not in _HOLDERS) or not (type_.__dictoffset__ or _slots(type_)):
         found = _NOTHING
     else:
-        found = _OBJECT
+        found = OBJECT
     _kinds[type_] = found
     return found
 
@@ -223,4 +302,5 @@ def position(frame: FrameType, line: int | None) -> Position | None:
     return Position(named(frame.f_code.co_filename), line) if line else None
 
 
-__all__ = ["INSIDE", "attribute", "caller", "differ", "held", "line_at", "position", "stays", "stored", "users"]
+__all__ = ["CLASS", "FUNCTION", "INSIDE", "ITERATOR", "MAPPING", "OBJECT", "SEQUENCE", "SET", "Holder", "caller", "contents", "differ",
+           "held", "line_at", "position", "same", "stays", "stored", "users"]

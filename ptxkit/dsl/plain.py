@@ -2,73 +2,71 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from enum import Enum
-from types import CodeType, FrameType
-from typing import Any
+from numbers import Number
+from types import CodeType, FrameType, FunctionType
+from typing import Any, NoReturn
 
 from ..errors import TraceError
-from .bytecode import last_store, loaded, local, slot_reads, slot_stores, slots_read
-from .held import attribute, line_at, position, stored
+from .bytecode import globals_stored, last_store, loaded, local
+from .held import position, stored
+from .uncalled import Emitting
 
 PLAIN = frozenset((int, bool, float, type(None), str))
 """Types of Python's own values that a body could mean to count, to toggle or to choose."""
+_ALSO = (Enum, range, slice, bytes, complex, type)
 _ABSENT = object()
+_plain: dict[type, bool] = {}
+_kept: dict[type, bool] = {}
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is Python's own: a number, a text, a member of an Enum, or a tuple of these."""
-    return type(value) in PLAIN or isinstance(value, Enum) or (type(value) is tuple and all(type(each) in PLAIN for each in value))
+    """Whether a value is Python's own: a number, a text, a range, a type, a member of an Enum, or a tuple of these."""
+    type_ = type(value)
+    known = _plain.get(type_)
+    if known is None:
+        known = _plain[type_] = issubclass(type_, _ALSO) or type_ in PLAIN or (type_.__module__ == "numpy" and issubclass(type_, Number))
+    return known or (issubclass(type_, tuple) and all(map(is_plain, value)))
 
 
-def plain(code: CodeType, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Python's own values in local names, and in the slots and attributes that the code reads, by path."""
-    found = {name: value for name, value in own.items() if is_plain(value)}
-    for name, word in slots_read(code):
-        value = own.get(name)
-        if word:
-            held = attribute(value, word) if value is not None else None
-            if is_plain(held):
-                found[f"{name}.{word}"] = held
-        elif isinstance(value, list | dict | deque):
-            items = value.items() if isinstance(value, dict) else enumerate(value)
-            found.update({f"{name}[{key!r}]": each for key, each in items if type(each) in PLAIN})
+def own_values(code: CodeType, own: Mapping[str, Any], all_: Mapping[str, Any]) -> dict[str, Any]:
+    """Python's own values, and the functions and opcodes, in local names and in the globals that the code assigns."""
+    found = {}
+    for name, value in own.items():
+        type_ = type(value)
+        kept = _kept.get(type_)
+        if kept is None:
+            kept = _kept[type_] = issubclass(type_, FunctionType | Emitting) or (not issubclass(type_, tuple) and is_plain(value))
+        if kept or (isinstance(value, tuple) and is_plain(value)):
+            found[name] = value
+    for name in globals_stored(code):
+        if is_plain(all_.get(name, _ABSENT)):
+            found[name] = all_[name]
     return found
 
 
 def check_plain(frame: FrameType, begin: int, before: Mapping[str, Any], own: Mapping[str, Any], kind: str) -> None:
-    """Raise for a number that the body of a loop reads and then changes."""
+    """Raise for a number in a local name that the body of a loop reads and then changes."""
     code, end = frame.f_code, frame.f_lasti
-    if begin >= end or not before:
-        return
-    slots: dict[str, Any] | None = None
-    for path, old in before.items():
-        if path.isidentifier():
-            new = own.get(path, _ABSENT)
-            if not changed(old, new) or not local(code, path) or loaded(code, path, begin, end) is None:
-                continue
-            line = stored(frame, begin, path)
-            if old is None and _loaded_last(frame, begin, path):
-                continue                                 # made where it was not yet, and read after that
-        else:
-            slots = plain(code, own) if slots is None else slots
-            if not changed(old, slots.get(path, _ABSENT)):
-                continue
-            name, _, word = path.partition(".")
-            root = name.partition("[")[0]
-            at = [offset for offset, *read in slot_reads(code) if begin < offset < end and read == [root, word]]
-            if not at:
-                continue
-            line = stored(frame, begin, path) or line_at(code, at[0])
-        name = path if path.isidentifier() else "state"
-        first = f"{name}=mov.f32({old!r})" if type(old) is float else f"{name}=mov.u32({int(old) if isinstance(old, int) else 0})"
-        loop = f"for_range(n, {first})" if kind == "for_range" else f"loop({first})"
-        raise TraceError(
-            f"`{path}` is {old!r} in Python before this loop, and its body reads it and gives it another value. Python does so once, while "
-            f"tracing: on the GPU every iteration has the first value. A register counts or toggles: carry one, `with {loop} as loop:` "
-            f"and `loop.{name} = ...`, or use `ring`'s stage and parity. A number for Python alone gets its first value in the body",
-            position(frame, line))
+    for name, old in before.items() if begin < end else ():
+        if not changed(old, own.get(name, _ABSENT)) or not local(code, name) or loaded(code, name, begin, end) is None:
+            continue
+        if old is None and _loaded_last(frame, begin, name):
+            continue                                     # made where it was not yet, and read after that
+        refuse_number(frame, begin, kind, name, old)
+
+
+def refuse_number(frame: FrameType, begin: int, kind: str, path: str, old: Any, _: Any = None, line: int | None = None) -> NoReturn:
+    """Raise for one of Python's own values that a loop's body reads and changes."""
+    name = path if path.isidentifier() else "state"
+    first = f"{name}=mov.f32({old!r})" if type(old) is float else f"{name}=mov.u32({int(old) if isinstance(old, int) else 0})"
+    loop = f"for_range(n, {first})" if kind == "for_range" else f"loop({first})"
+    raise TraceError(
+        f"`{path}` is {old!r} in Python before this loop, and its body reads it and gives it another value. Python does so once, while "
+        f"tracing: on the GPU every iteration has the first value. A register counts or toggles: carry one, `with {loop} as loop:` "
+        f"and `loop.{name} = ...`, or use `ring`'s stage and parity. A number for Python alone gets its first value in the body",
+        position(frame, line or stored(frame, begin, path)))
 
 
 def changed(old: Any, new: Any) -> bool:
@@ -82,13 +80,4 @@ def _loaded_last(frame: FrameType, begin: int, name: str) -> bool:
     return at is not None and loaded(frame.f_code, name, at, frame.f_lasti) is not None
 
 
-def read_later(code: CodeType, path: str, after: int) -> bool:
-    """Whether a slot or an attribute of a name is read behind an offset, before the next assignment to one in the text."""
-    root, _, word = path.partition(".")
-    root = root.partition("[")[0]
-    reads = [offset for offset, *read in slot_reads(code) if offset > after and read == [root, word]]
-    stores = slot_stores(code, word)
-    return bool(reads) and not any(after < store < reads[0] for store in stores)
-
-
-__all__ = ["changed", "check_plain", "is_plain", "plain", "read_later"]
+__all__ = ["changed", "check_plain", "is_plain", "own_values", "refuse_number"]

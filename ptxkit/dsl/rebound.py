@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,26 +13,26 @@ from ..grammar import tree
 from ..grammar.errors import Position
 from ..grammar.walk import instructions
 from .bytecode import loaded, local, targets
-from .held import INSIDE, differ, held, position, stays, stored, users
-from .plain import check_plain, plain
+from .changes import check_changes
+from .held import INSIDE, Holder, differ, held, position, stays, stored, users
+from .plain import check_plain, own_values, refuse_number
 from .reg import Negated, Reg, Value, Vec
 from .regions import Region, accesses
 from .source import named
-from .taken import check_sources, sources
 
 if TYPE_CHECKING:
     from .trace import Builder
 
 
 class Around(NamedTuple):
-    """A frame around a loop when the loop begins, and what its names hold: values of the trace and Python's own, by path, and what a body
-    may take from."""
+    """A frame around a loop when the loop begins, and what its names hold: values of the trace by path, Python's own in local names, and
+    the objects that they reach."""
 
     frame: FrameType
     begin: int
     values: dict[str, Value]
     numbers: dict[str, Any]
-    sources: dict[str, tuple[Any, int]]
+    holders: list[Holder]
 
 
 class Names:
@@ -40,17 +41,18 @@ class Names:
     def __init__(self, frame: FrameType | None) -> None:
         self.frames: list[Around] = []
         for each in users(frame):
-            own = each.f_locals
-            self.frames.append(Around(each, each.f_lasti, held(each, own), plain(each.f_code, own), sources(each.f_code, own)))
+            own, holders = each.f_locals, list[Holder]()
+            numbers = own_values(each.f_code, own, each.f_globals)
+            self.frames.append(Around(each, each.f_lasti, held(each, own, holders=holders), numbers, holders))
 
     def check(self, builder: Builder, region: Region, own: tuple[Reg[Any], ...]) -> None:
         """Raise if a name holds another value now, and the body read the old one. `own` are the registers that the loop gave."""
         given = {reg.name for reg in own}
-        for frame, begin, before, numbers, may_take in self.frames:
+        for frame, begin, before, numbers, holders in self.frames:
             stays(frame, begin, region.kind)
             own_names = frame.f_locals
             check_plain(frame, begin, numbers, own_names, region.kind)
-            check_sources(frame, begin, may_take, own_names)
+            check_changes(frame, begin, holders, numbers, own_names, partial(refuse_number, frame, begin, region.kind))
             now = held(frame, own_names)
             for path, old in before.items():
                 new = now.get(path, old)

@@ -1,64 +1,70 @@
-"""What a loop's body takes from iterators and containers made before the loop: Python takes once, while tracing."""
+"""Whether something was taken from one of Python's own containers or iterators, by what it contained before and contains now."""
 
 from __future__ import annotations
 
-import itertools
-import operator
-from collections import deque
-from collections.abc import Mapping
-from types import CodeType, FrameType
+import dataclasses
+from collections import Counter, deque
+from collections.abc import Sequence
+from enum import Enum
+from operator import ne
 from typing import Any
 
-from ..errors import TraceError
-from .bytecode import loaded, local, slot_reads, slots_read
-from .held import line_at, position
-from .plain import is_plain
+from .plain import PLAIN, is_plain
 from .reg import Value
+from .uncalled import Emitting
 
-TAKES = frozenset(("pop", "popleft", "popitem", "remove", "clear"))
-"""Methods that take something out of a list, a deque, a dict or a set."""
-_HOLD = frozenset((list, deque, dict, set))
-_iterators: dict[type, bool] = {}
-
-
-def sources(code: CodeType, own: Mapping[str, Any]) -> dict[str, tuple[Any, int]]:
-    """What a body may take from, by local name, and how much is left: iterators (-1 if they do not say), and containers of Python's own
-    values that the code calls a method of TAKES of. `itertools.count` is left out: it numbers what a body emits."""
-    found: dict[str, tuple[Any, int]] = {}
-    for name, value in own.items():
-        type_ = type(value)
-        known = _iterators.get(type_)
-        if known is None:
-            known = _iterators[type_] = hasattr(type_, "__next__") and not issubclass(type_, Value | itertools.count)
-        if known:
-            found[name] = value, _left(value)
-    for name, word in slots_read(code):
-        held: Any = own.get(name)
-        if word in TAKES and type(held) in _HOLD and all(map(is_plain, held.values() if type(held) is dict else held)):
-            found[name] = held, len(held)
-    return found
+DEPTH = 3
+"""How deep the items of a container are looked into."""
 
 
-def _left(source: Any) -> int:
-    return operator.length_hint(source, -1)
+def is_own(value: Any, depth: int = DEPTH) -> bool:
+    """Whether a value is Python's own, also one of several parts: no register or place, and nothing that may hold one."""
+    if is_plain(value) or isinstance(value, Emitting):
+        return True
+    if type(value).__module__ == "numpy":
+        return not getattr(getattr(value, "dtype", None), "hasobject", False)
+    if not depth or isinstance(value, Value):
+        return False
+    if isinstance(value, tuple | list | frozenset | set | deque):
+        return all(is_own(each, depth - 1) for each in value)
+    if isinstance(value, dict):
+        return all(is_own(each, depth - 1) for each in value.values())
+    if dataclasses.is_dataclass(value):
+        return all(is_own(getattr(value, each.name, None), depth - 1) for each in dataclasses.fields(value))
+    return False
 
 
-def check_sources(frame: FrameType, begin: int, before: Mapping[str, tuple[Any, int]], own: Mapping[str, Any]) -> None:
-    """Raise where the body of a loop takes from what was there before the loop."""
-    code, end = frame.f_code, frame.f_lasti
-    for name, (value, left) in before.items() if begin < end else ():
-        if own.get(name) is not value or not local(code, name) or (left >= 0 and _left(value) == left):
-            continue
-        if _iterators.get(type(value)):
-            line = loaded(code, name, begin, end)
-        else:
-            at = [offset for offset, root, word in slot_reads(code) if begin < offset < end and root == name and word in TAKES]
-            line = line_at(code, at[0]) if at else None
-        if line is not None:
-            raise TraceError(
-                f"`{name}` was made before this loop, and its body takes from it. Python does so once, while tracing: on the GPU every "
-                "iteration has what was taken first. Python's own `for` in the place of this loop takes each in turn and emits its body as "
-                "often; what changes on the GPU is in a register; what Python alone needs is made in the body", position(frame, line))
+def lost(old: Sequence[Any], new: Sequence[Any]) -> bool:
+    """Whether something was taken out of a sequence, or it was turned. One that has only grown, or has other items, was not."""
+    before, now = keys(old), keys(new)
+    if now[:len(before)] == before:
+        return False
+    if len(now) < len(before) or Counter(now) == Counter(before):
+        return True
+    written = isinstance(old, list) and sum(map(ne, before, now)) == 1
+    return not written and any(now[:len(before) - j] == before[j:] for j in range(1, len(before)))
 
 
-__all__ = ["check_sources", "sources"]
+def grown(old: Sequence[Any], new: Sequence[Any]) -> bool:
+    """Whether doing the same again changes nothing, or only puts more at the end: nothing was taken, or only from the middle or the end."""
+    before, now = keys(old), keys(new)
+    if now[:len(before)] == before:
+        return True
+    rest = iter(before)
+    return len(now) < len(before) and now != before[len(before) - len(now):] and all(any(each == other for other in rest) for each in now)
+
+
+def keys(values: Sequence[Any]) -> list[Any]:
+    """For each value what two equal ones of Python's own share."""
+    return [(type(each), each) if type(each) in PLAIN or type(each) is tuple or isinstance(each, Enum) else id(each) for each in values]
+
+
+def ended(iterator: Any) -> bool:
+    """Whether an iterator has nothing more. One that has loses it."""
+    if type(iterator).__module__ not in ("builtins", "itertools"):
+        return False
+    missing = object()
+    return next(iterator, missing) is missing
+
+
+__all__ = ["ended", "grown", "is_own", "lost"]
