@@ -21,7 +21,7 @@ from ptxkit.gemm.collective.tiled import Multicast, TiledCopy, TiledMma
 from ptxkit.gemm.collective.warpgroups import mma_threads, producer_warpgroup, start
 from ptxkit.gemm.config.parts import Cooperative, Staged
 from ptxkit.idioms import elect, prefetch_tensormaps, wait
-from ptxkit.ptx import add, ex2, fma, mbarrier, mov, mul, rcp, shfl, wgmma
+from ptxkit.ptx import add, ex2, fma, mbarrier, mov, mul, rcp, shfl, sub, wgmma
 from ptxkit.ptx import max as max_
 from ptxkit.reductions import warp_reduce
 from ptxkit.runtime import driver
@@ -51,7 +51,8 @@ class OnlineSoftmax:
                 highest = max_.f32(highest, score)
             highest = max_.f32(top, over_row(max_.f32, highest))
             minus = mul.rn.f32(highest, -SCALE)
-            rescale = ex2.approx.ftz.f32(fma.rn.f32(top, SCALE, minus))          # 0 for the first keys: top is -inf
+            # 0 for the first keys, where top is -inf; exactly 1 where the maximum stays, since both products are rounded.
+            rescale = ex2.approx.ftz.f32(sub.rn.f32(minus, mul.rn.f32(top, -SCALE)))
             mov.f32(top, highest)
             mul.rn.f32(total, total, rescale)
             for score in own:

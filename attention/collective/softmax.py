@@ -7,7 +7,7 @@ from typing import Any
 
 from ptxkit import Reg, Vec, if_
 from ptxkit.fragments import rows_of
-from ptxkit.ptx import add, ex2, fma, lg2, mov, mul, opcode, rcp, selp, setp, vote
+from ptxkit.ptx import add, ex2, fma, lg2, mov, mul, opcode, rcp, selp, setp, sub, vote
 from ptxkit.ptx import max as max_
 from ptxkit.reductions import warp_reduce
 from ptxkit.types import Scalar, f32, pred, s32
@@ -56,13 +56,21 @@ class OnlineSoftmax:
         for own, top, total in zip(rows_of(scores), self.top, self.total, strict=True):
             highest = max_.f32(top, over_row(max_.f32, _chained(max_.f32, list(own))))
             minus = mul.rn.f32(highest, self.negated)
-            factor = ex2.approx.ftz.f32(fma.rn.f32(top, self.scale, minus))
+            factor = ex2.approx.ftz.f32(self._fall(top, minus))
             mov.f32(top, highest)
             for score in own:
                 ex2.approx.ftz.f32(score, fma.rn.f32(score, self.scale, minus))
             fma.rn.f32(total, total, factor, _chained(add.rn.f32, list(own)))
             factors.append(factor)
         return factors
+
+    def _fall(self, top: Reg[f32], minus: Reg[f32]) -> Reg[f32]:
+        """The exponent of the factor from an old maximum to the new one, whose product with the negated scale is `minus`.
+
+        The difference of two rounded products, for the weights have one of them in their exponents. So the factor is 1 where the maximum
+        stays. An fma would leave the rounding of one product, which grows with the maximum, and is 2^102 at that of no keys.
+        """
+        return sub.rn.f32(minus, mul.rn.f32(top, self.negated))
 
     def rescale(self, output: Vec[f32, Any], factors: list[Reg[f32]]) -> None:
         """Scale a thread's two rows of the output, in place."""
@@ -98,7 +106,7 @@ class LazySoftmax(OnlineSoftmax):
         factors, takes = [], []
         for own, top, total in zip(rows_of(scores), self.top, self.total, strict=True):
             highest = max_.f32(top, over_row(max_.f32, _chained(max_.f32, list(own))))
-            fall = fma.rn.f32(top, self.scale, mul.rn.f32(highest, self.negated))
+            fall = self._fall(top, mul.rn.f32(highest, self.negated))
             taken = setp.lt.f32(fall, -self.SLACK)
             factor = selp.f32(ex2.approx.ftz.f32(fall), 1.0, taken)
             selp.f32(top, highest, top, taken)

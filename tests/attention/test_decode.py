@@ -109,6 +109,34 @@ def test_decode_is_softmax_over_the_sequences_own_keys(name: str) -> None:
 
 
 @pytest.mark.pure
+@pytest.mark.filterwarnings("ignore:invalid value")        # -inf times 0, in the reference
+@pytest.mark.parametrize(("scale", "splits"), [(1.0, 1), (3.7, 2)])
+def test_blocks_of_scores_of_minus_infinity_come_first(scale: float, splits: int) -> None:
+    """All blocks of a warp, some of them, or none: the two sequences are one with more and fewer such keys."""
+    case = Decode((310, 310), 2, 1)
+    case.q[..., 0] = 0x3F80
+    for batch, hidden in enumerate((135, 310)):
+        (k, v), table = case.own[batch], case.page_table[batch]
+        k[:hidden, :, 0] = 0xFF80
+        for position in range(hidden):
+            case.k_cache[table[position // 16], position % 16, 0, 0] = 0xFF80
+        case.own[batch] = k[hidden:], v[hidden:]
+    right(case, splits, scale=scale)
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("exponent", [20, 28])
+def test_equal_scores_have_equal_weights_however_large(exponent: int) -> None:
+    """A warp has five blocks, one after another, and one value for each of them."""
+    case = Decode((320,), 1, 1)
+    case.q[...], case.k_cache[...] = narrowed(np.full((1, 1, 64), 1.3 * 2.0**(exponent - 6)), "bf16"), narrowed(np.ones(1), "bf16")[0]
+    for position in range(320):
+        case.v_cache[case.page_table[0, position // 16], position % 16] = narrowed(np.full((1, 64), position // 64), "bf16")
+    case.run(splits=1, scale=0.83)
+    assert (widened(case.out, "bf16") == 2).all()
+
+
+@pytest.mark.pure
 @pytest.mark.thinned(12)
 @pytest.mark.parametrize(("heads", "kv_heads", "page", "head"), GROUPS)
 def test_groups_pages_and_heads(heads: int, kv_heads: int, page: int, head: int) -> None:

@@ -81,6 +81,38 @@ def test_a_shipped_configuration_is_certified(config: ForwardConfig) -> None:
 
 
 @pytest.mark.pure
+@pytest.mark.filterwarnings("ignore:invalid value")        # -inf times 0, in the reference
+@pytest.mark.parametrize("slack", [False, True])
+@pytest.mark.parametrize("hidden", [96, 210])
+@pytest.mark.parametrize("scale", [0.125, 1.0, 3.7])
+def test_blocks_of_scores_of_minus_infinity_come_first(slack: bool, hidden: int, scale: float) -> None:
+    """Two blocks of 48 keys, or all. Whatever the scale is, a row keeps the maximum of no keys without a rounding."""
+    case = Case(1, 1, 1, 70, 210, 64)
+    case.q[..., 0], case.k[..., 0] = 0x3F80, np.where(np.arange(210) < hidden, 0xFF80, 0)
+    assert case.run(config=replace(SMALL, slack=slack), scale=scale).verdict == "clean"
+    if hidden == 210:
+        assert not widened(case.out, "bf16").any()
+        assert (case.lse == -np.inf).all()
+    else:
+        q, k, v = (widened(x, "bf16") for x in (case.q, case.k[:, :, hidden:], case.v[:, :, hidden:]))
+        right = expected(q, k, v, "bf16", scale=scale)
+        assert (np.abs(widened(case.out, "bf16") - right.out) <= right.out_bound).all()
+        assert (np.abs(case.lse - right.lse) <= right.lse_bound).all()
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("slack", [False, True])
+@pytest.mark.parametrize("exponent", [20, 28])
+def test_equal_scores_have_equal_weights_however_large(slack: bool, exponent: int) -> None:
+    """A maximum that stays scales nothing: values of the first block count as much as those of the last."""
+    case = Case(1, 1, 1, 70, 240, 64)
+    case.q[...], case.k[...] = narrowed(np.full((70, 64), 1.3 * 2.0**(exponent - 6)), "bf16"), narrowed(np.ones((240, 64)), "bf16")
+    case.v[...] = narrowed(np.repeat(np.arange(5.0), 48)[:, None], "bf16")
+    assert case.run(config=replace(SMALL, slack=slack), scale=0.83).verdict == "clean"
+    assert (widened(case.out, "bf16") == 2).all()
+
+
+@pytest.mark.pure
 @pytest.mark.filterwarnings("ignore:invalid value")        # infinite weights
 def test_weights_of_an_old_maximum_are_as_precise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Maxima rise by less than the slack, and by more; with more slack than f16 has exponents, weights overflow."""
