@@ -28,7 +28,8 @@ def on_cpu(x: Array, router: Array, gate_up: Array, down: Array, multiply: Multi
     `token` names, with a gate; or without `token` all of them, without a gate."""
     logits = x.astype(np.float32) @ router.astype(np.float32).T
     experts = np.argsort(-logits, axis=1, kind="stable")[:, :TOP]
-    weights = np.exp(np.take_along_axis(logits, experts, 1))
+    chosen = np.take_along_axis(logits, experts, 1)
+    weights = np.exp(chosen - chosen[:, :1])                 # of the largest: no exponential is infinite
     weights /= weights.sum(1, keepdims=True)
     flat = experts.reshape(-1)
     order = np.argsort(flat, kind="stable")                  # the rows of one expert after another

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ptxkit.runtime import driver
@@ -49,3 +50,10 @@ def test_an_example_prints_one_line(name: str, ptxas: str) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_right_on_the_gpu(name: str) -> None:
     assert importlib.import_module(f"examples.{name}").check()
+
+
+def test_experts_of_large_logits_have_finite_weights() -> None:
+    """The second of a token's two experts has nothing where the first is far ahead."""
+    x, router = np.full((1, 2), 100, np.float32), np.array([[1, 1], [50, 50], [0, 0]], np.float32)
+    weights = importlib.import_module("examples.moe").on_cpu(x, router, x, x, lambda x, *_: x, lambda _x, _slot, weights: weights)
+    assert weights.tolist() == [[1, 0]]

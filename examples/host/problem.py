@@ -12,7 +12,8 @@ import numpy as np
 
 from ptxkit import Kernel, device_array
 from ptxkit.runtime import driver
-from ptxkit.runtime.arrays import contiguous_strides, view
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides, view
+from ptxkit.runtime.overlap import refuse_overlap
 
 Array = np.ndarray[Any, Any]
 DTYPES = {"bf16": np.uint16, "f32": np.float32, "e4m3": np.uint8, "u8": np.uint8, "s8": np.int8, "u32": np.uint32, "s32": np.int32,
@@ -92,26 +93,41 @@ class Problem:
         return found, np.where(error == 0, 0.0, error / np.maximum(allowed, 2.0**-200))
 
 
-def some(**arrays: Any) -> None:
-    """Refuse arrays without elements: a grid has a CTA at least, and a tensor map an element."""
-    for name, array in arrays.items():
-        if 0 in array.shape:
-            raise ValueError(f"{name} has shape {list(array.shape)}: without elements there is nothing to launch")
+def extents(what: str, array: Any) -> tuple[int, ...]:
+    """The shape of an array that `what` names with its axes, as "x [rows, columns]". Refuses other numbers of axes, and arrays without
+    elements: a grid has a CTA at least, and a tensor map an element."""
+    name, _, axes = what.partition(" ")
+    shape = getattr(array, "shape", None)
+    if shape is None:
+        raise ValueError(f"{name} is a {type(array).__name__}, not an array" + (f" {axes}" if axes else ""))
+    if axes and len(shape) != axes.count(",") + 1:
+        raise ValueError(f"{name} has shape {list(shape)}: it is {axes}")
+    if 0 in shape:
+        raise ValueError(f"{name} has shape {list(shape)}: without elements there is nothing to launch")
+    return tuple(shape)
+
+
+def apart(*written: str, **arrays: Any) -> None:
+    """Refuse a `written` array that shares memory with another one: kernels read in no fixed order, and by `ld.global.nc`."""
+    refuse_overlap([(name, _view(name, array)) for name, array in arrays.items()], written)
+
+
+def _view(name: str, array: Any) -> ArrayView:
+    if not isinstance(array, np.ndarray):
+        return view(array, name)
+    size = array.dtype.itemsize
+    return ArrayView(array.ctypes.data, array.shape, tuple(stride // size for stride in array.strides), f"b{8 * size}", 0, "numpy")
 
 
 def taken(**arrays: tuple[Any, Sequence[int]]) -> None:
     """Refuse arrays that a kernel would read or write past: each has the shape beside it, no gaps, and begins at 16 bytes."""
     for name, (array, shape) in arrays.items():
-        some(**{name: array})
-        if tuple(array.shape) != tuple(shape):
+        if extents(name, array) != tuple(shape):
             raise ValueError(f"{name} has shape {list(array.shape)}: with the other arrays it is {list(shape)}")
-        if isinstance(array, np.ndarray):                            # of the CPU device, which looks at addresses itself
-            dense, address = array.flags.c_contiguous, 0
-        else:
-            seen = view(array, name)
-            dense, address = all(extent == 1 or stride == step for extent, stride, step in
-                                 zip(seen.shape, seen.strides, contiguous_strides(seen.shape), strict=True)), seen.pointer
-        if not dense or address % 16:
+        seen = _view(name, array)
+        dense = all(extent == 1 or stride == step for extent, stride, step in
+                    zip(seen.shape, seen.strides, contiguous_strides(seen.shape), strict=True))
+        if not dense or (seen.pointer % 16 and seen.owner != "numpy"):      # the CPU device places arrays itself
             raise ValueError(f"{name} has gaps between its elements, or begins at no multiple of 16 bytes: pass a copy")
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, normal, poison, report, some, wide
+from examples.host.problem import Problem, Step, apart, extents, normal, poison, report, wide
 from ptxkit import TensorMap, ctaid, if_, kernel, laneid, smem, tid
 from ptxkit.idioms import init_barriers, wait
 from ptxkit.ptx import bar, cp, fence, ldmatrix, mbarrier, mov, stmatrix
@@ -69,12 +69,12 @@ def transpose(x: TensorMap, y: TensorMap) -> None:
 
 def steps(x: Any, y: Any) -> list[Step]:
     """The launch for x [M, N] and y [N, M]; M and N are multiples of 8, as the strides of tensor maps are."""
-    some(x=x)
-    m, n = x.shape
+    m, n = extents("x [M, N]", x)
     if m % 8 or n % 8:
         raise ValueError(f"rows and columns are multiples of 8, as a tensor map needs lines of a multiple of 16 bytes, not {m} x {n}")
-    if tuple(y.shape) != (n, m):
+    if extents("y [N, M]", y) != (n, m):
         raise ValueError(f"x is [{m}, {n}], so y is [{n}, {m}], not {list(y.shape)}")
+    apart("y", x=x, y=y)
     return [Step(transpose, (-(-m // (BLOCKS * SIDE)), -(-n // (BLOCKS * SIDE))), (x, y))]
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, normal, poison, report, some, taken
+from examples.host.problem import Problem, Step, apart, extents, normal, poison, report, taken
 from ptxkit import Pipeline, Ptr, Reg, TensorMap, ctaid, if_, kernel, laneid, ring, smem, tid
 from ptxkit.ptx import bar, cp, fence, fma, ld, mov, mul, st
 from ptxkit.smem import SharedAddress
@@ -64,8 +64,9 @@ def f32_gemm(a: TensorMap, b: TensorMap, c: Ptr[f32], m: Reg[u32], n: Reg[u32], 
 
     with if_(thread == 0):
         stages.init()
-        for step in range(AHEAD):                                    # a step after the end of K brings zeros, and is not read
-            ask(step, step, 0)
+        for step in range(AHEAD):
+            with if_(step < steps_of_k):                             # who waits for no copy may leave its shared memory to the next CTA
+                ask(step, step, 0)
     bar.sync(0)
     total = [[mov.f32(0.0) for _ in range(vectors * VECTOR)] for _ in range(ROWS)]
     ahead, turn = mov.u32(AHEAD), mov.u32(0)                         # the stage of step k + AHEAD, and its parity
@@ -103,12 +104,12 @@ def advance(stage: Reg[u32], parity: Reg[u32], stages: int) -> None:
 
 def steps(a: Any, b: Any, c: Any, alpha: float = 1.0) -> list[Step]:
     """The launch for a [M, K], b [K, N] and c [M, N]."""
-    some(a=a, b=b)
-    (m, k), n = a.shape, b.shape[1]
-    if k % 4 or n % 4 or b.shape[0] != k:
+    (m, k), (depth, n) = extents("a [M, K]", a), extents("b [K, N]", b)
+    if k % 4 or n % 4 or depth != k:
         raise ValueError(f"a is [M, K] and b [K, N], N and K multiples of 4, as lines of a tensor map are of 16 bytes, not {m} x {k} and "
-                         f"{b.shape[0]} x {n}")
+                         f"{depth} x {n}")
     taken(c=(c, (m, n)))
+    apart("c", a=a, b=b, c=c)
     return [Step(f32_gemm, (-(-n // BN), -(-m // BM)), (a, b, c, m, n, -(-k // BK), alpha))]
 
 

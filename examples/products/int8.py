@@ -1,8 +1,8 @@
 """D = (A B^T) of s8 with s32 sums, scaled by row and column to bf16: A [M, K], B [N, K], as int8 inference has them.
 
 A producer warp brings stages of 128 bytes along K; two warpgroups multiply 64 x 256 each with wgmma, 128 accumulators a thread. The sums
-are exact, so the result has one rounding. Row and column scales are applied in registers; a tile of bf16 goes through shared memory to a
-tensor copy, 128 columns at a time, because the four stages leave 32 KB.
+are exact. A result has a rounding to f32, one for each scale, and one to bf16. Row and column scales are applied in registers; a tile of
+bf16 goes through shared memory to a tensor copy, 128 columns at a time, because the four stages leave 32 KB.
 
     python -m examples.products.int8
 """
@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, poison, report, some, taken, ulps
+from examples.host.problem import Problem, Step, apart, extents, poison, report, taken, ulps
 from ptxkit import NamedBarriers, Pipeline, Ptr, Reg, TensorMap, ctaid, else_, if_, kernel, ring, smem, tid
 from ptxkit.fragments import store_fragment
 from ptxkit.ptx import bar, cp, cvt, fence, ld, mov, mul, setmaxnreg, wgmma
 from ptxkit.types import bf16, f32, s8, u32
 
 BM, BN, BK, STAGES, WARPGROUPS, STAGED = 128, 256, 128, 4, 2, 128
+MOST = (1 << 31) // 128**2                                           # products of -128 and -128 in an s32
 load = cp.async_.bulk.tensor_2d.shared__cluster.global_.tile.mbarrier__complete_tx__bytes
 store = cp.async_.bulk.tensor_2d.global_.shared__cta.tile.bulk_group
 mma = wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8
@@ -86,13 +87,15 @@ def int8_gemm(a: TensorMap, b: TensorMap, row_scale: Ptr[f32], column_scale: Ptr
 
 def steps(a: Any, b: Any, row_scale: Any, column_scale: Any, d: Any) -> list[Step]:
     """The launch for a [M, K] and b [N, K] of s8, the scales [M] and [N] of f32, and d [M, N] of bf16."""
-    some(a=a, b=b)
-    (m, k), n = a.shape, b.shape[0]
+    (m, k), (n, depth) = extents("a [M, K]", a), extents("b [N, K]", b)
     if k % 16 or n % 8:
         raise ValueError(f"K is a multiple of 16 and N of 8, as lines of a tensor map are of 16 bytes, not {k} and {n}")
-    if b.shape[1] != k or tuple(d.shape) != (m, n):
+    if k >= MOST:
+        raise ValueError(f"K is below {MOST:,}, so that no sum of products passes the end of s32, not {k:,}: split K, and add the results")
+    if depth != k or extents("d [M, N]", d) != (m, n):
         raise ValueError(f"a is [{m}, {k}], so b is [N, {k}] and d [{m}, N], not {list(b.shape)} and {list(d.shape)}")
     taken(row_scale=(row_scale, (m,)), column_scale=(column_scale, (n,)))
+    apart("d", a=a, b=b, row_scale=row_scale, column_scale=column_scale, d=d)
     return [Step(int8_gemm, (-(-m // BM), -(-n // BN)), (a, b, row_scale, column_scale, d, m, n, -(-k // BK)))]
 
 

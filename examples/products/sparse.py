@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Array, Problem, Step, normal, poison, report, some, taken, wide
+from examples.host.problem import Array, Problem, Step, apart, extents, normal, poison, report, taken, wide
 from ptxkit import NamedBarriers, Pipeline, Ptr, Reg, Ring, TensorMap, cluster_ctarank, else_, if_, kernel, ring, smem, tid
 from ptxkit.cards import H200
 from ptxkit.fragments import store_fragment
@@ -46,8 +46,8 @@ mma = wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.bf16.bf16
 
 
 def prune(a: Array) -> Array:
-    """a [M, K], bits of bf16, with the two smaller of every four neighbours along K set to zero."""
-    fours = a.reshape(len(a), -1, 4)
+    """a [M, K], bits of bf16, with the two smaller of every four neighbours along K set to zero. K is a multiple of 16."""
+    fours = _fours(a)
     smaller = np.argsort(fours & 0x7FFF, axis=-1, kind="stable")[..., :2]
     found = fours.copy()
     np.put_along_axis(found, smaller, 0, axis=-1)
@@ -64,10 +64,8 @@ def compress(a: Array) -> tuple[Array, Array]:
     of a warpgroup has for the instruction with selector s the chunks 4 h to 4 h + 3 of rows 16 w + r (bits 0 to 15) and 16 w + r + 8 (bits
     16 to 31).
     """
+    fours = _fours(a)
     m, k = a.shape
-    if k % 16:
-        raise ValueError(f"K is a multiple of 16, as lines of a tensor map are of 16 bytes, not {k}: pad it with zeros")
-    fours = a.reshape(m, k // 4, 4)
     there = fours & 0x7FFF != 0
     if (many := np.argwhere(there.sum(-1) > 2)).size:
         row, chunk = many[0]
@@ -80,6 +78,16 @@ def compress(a: Array) -> tuple[Array, Array]:
     parts = chunks.reshape(-1, 2, 4, 2, 8, chunks.shape[1] // 16, 2, 2, 4)              # tile, group, w, half, r, stage, s, h, chunk
     parts = parts.transpose(0, 5, 1, 2, 4, 6, 7, 3, 8).reshape(-1, chunks.shape[1] // 16, WORDS, 8)
     return kept, (parts << 4 * np.arange(8, dtype=np.uint32)).sum(-1, dtype=np.uint32)
+
+
+def _fours(a: Array) -> Array:
+    """a [M, K / 4, 4]."""
+    m, k = extents("a [M, K]", a)
+    if a.dtype != np.uint16:
+        raise ValueError(f"a has the bits of bf16 in uint16, not {a.dtype}: `narrow` makes them")
+    if k % 16:
+        raise ValueError(f"K is a multiple of 16, as lines of a tensor map are of 16 bytes, not {k}: pad it with zeros")
+    return a.reshape(m, k // 4, 4)
 
 
 @kernel(target="sm_90a", block=128 * (1 + WARPGROUPS), cluster=CLUSTER)
@@ -146,15 +154,17 @@ def sparse_gemm(a: TensorMap, metadata: Ptr[u32], b: TensorMap, d: TensorMap, ro
 
 def steps(kept: Any, metadata: Any, b: Any, d: Any, sms: int | None = None) -> list[Step]:
     """The launch for what `compress` makes of a [M, K], b [N, K] and d [M, N] of bf16. `sms` None asks the card."""
-    some(kept=kept, b=b)
-    m, k, n = kept.shape[0], 2 * kept.shape[1], b.shape[0]
+    (m, half), (n, depth) = extents("kept [M, K / 2]", kept), extents("b [N, K]", b)
+    k = 2 * half
     if k % 16 or n % 8:
         raise ValueError(f"K is a multiple of 16 and N of 8, as lines of a tensor map are of 16 bytes, not {k} and {n}")
     rows, columns, k_tiles = -(-m // (BM * CLUSTER)) * CLUSTER, -(-n // BN), -(-k // BK)
-    if b.shape[1] != k or tuple(d.shape) != (m, n) or tuple(metadata.shape) != (rows, k_tiles, WORDS):
+    of_d, words = extents("d [M, N]", d), extents("metadata [M / 128, K / 64, 256]", metadata)
+    if depth != k or of_d != (m, n) or words != (rows, k_tiles, WORDS):
         raise ValueError(f"kept {m} x {k // 2} goes with b [N, {k}], d [{m}, N] and metadata [{rows}, {k_tiles}, {WORDS}], not with "
                          f"{list(b.shape)}, {list(d.shape)} and {list(metadata.shape)}: `compress` makes kept and metadata")
-    taken(metadata=(metadata, metadata.shape))
+    taken(metadata=(metadata, words))
+    apart("d", kept=kept, metadata=metadata, b=b, d=d)
     sms = sms or (driver.device(driver.current_device()).multiprocessors if driver.available() else H200.sms)
     grid = min(rows * columns, sms // CLUSTER * CLUSTER)
     return [Step(sparse_gemm, grid, (kept, metadata, b, d, rows, columns, k_tiles))]

@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Array, Problem, Step, narrow, normal, poison, report, taken, ulps, wide
+from examples.host.problem import Array, Problem, Step, apart, extents, narrow, normal, poison, report, taken, ulps, wide
 from ptxkit import Pipeline, Ptr, Reg, cluster_ctarank, ctaid, else_, if_, kernel, laneid, ring, smem, tid
 from ptxkit.cards import H200, Card
 from ptxkit.fragments import pack, unpack
@@ -66,7 +66,10 @@ def pack_weights(q: Array) -> Array:
     Word j of lane (g, t) has rows g and g + 8 of 16 and k = 16 t + 4 j + 0 ... 3 of 64. Registers i of an operand are nibbles i and i + 4:
     row g or g + 8 (bit 0 of i), the first or second pair of k (bit 1), and the nibbles are the two of a pair.
     """
-    n, k = q.shape
+    n, k = extents("q [N, K]", q)
+    if n % BAND or k % GROUP or q.dtype.kind not in "iu" or not 0 <= int(q.min()) <= int(q.max()) <= 15:
+        raise ValueError(f"q has integers of 0 to 15, N is a multiple of {BAND} and K of {GROUP}, not {q.dtype} of {q.min()} to {q.max()} "
+                         f"with {n} and {k}")
     parts = q.reshape(n // BAND, TILES, 2, 8, k // GROUP, 2, 4, 4, 2, 2)     # band, tile, half, g, group, block, t, j, pair, element
     parts = parts.transpose(0, 4, 1, 5, 3, 6, 7, 9, 8, 2).reshape(n // BAND, k // GROUP, TILES, 2, LANES, 4, 8)    # nibble 4 e + 2 p + h
     return (parts.astype(np.uint32) << (4 * np.arange(8, dtype=np.uint32))).sum(-1, dtype=np.uint32)
@@ -74,7 +77,10 @@ def pack_weights(q: Array) -> Array:
 
 def pack_scales(scale: Array) -> Array:
     """scale [N, K / 128], bits of bf16, as [N / 64, K / 128, 4, 8, 2]: a word has the scales of rows g and g + 8."""
-    n, groups = scale.shape
+    n, groups = extents("scale [N, K / 128]", scale)
+    if n % BAND or scale.dtype != np.uint16:
+        raise ValueError(f"scale has the bits of bf16 in uint16, and N is a multiple of {BAND}, not {scale.dtype} with {n}: `narrow` makes "
+                         "bits")
     return np.ascontiguousarray(scale.reshape(n // BAND, TILES, 2, 8, groups).transpose(0, 4, 1, 3, 2))
 
 
@@ -227,13 +233,14 @@ def split(n: int, k: int, card: Card) -> int:
 
 def steps(x: Any, weights: Any, scales: Any, y: Any, card: Card | None = None) -> list[Step]:
     """The launch for x [M, K], weights and scales as packed, and y [M, N]. `card` None is the GPU of this process."""
-    (m, k), n = x.shape, y.shape[1]
+    (m, k), n = extents("x [M, K]", x), extents("y [M, N]", y)[1]
     if not 1 <= m <= 16 or n % 64 or k % GROUP:
         raise ValueError(f"M is 1 to 16, N a multiple of 64 and K of {GROUP}, not {m}, {n} and {k}: `ptxkit.gemm.gemm` takes "
                          "more rows, with weights of bf16")
     bands, groups = n // BAND, k // GROUP
     taken(x=(x, (m, k)), weights=(weights, (bands, groups, TILES, 2, LANES, 4)), scales=(scales, (bands, groups, TILES, 8, 1)),
           y=(y, (m, n)))
+    apart("y", x=x, weights=weights, scales=scales, y=y)
     card = card or (card_of(driver.current_device()) if driver.available() else H200)
     found, wide = split(n, k, card), parts(n, card.sms)
     return [Step(w4a16, -(-bands // wide) * found, (x, weights, scales, y, m, n, k, -(-groups // found)),

@@ -1,6 +1,6 @@
 """A row of bf16 in the registers of a warp or of a CTA: one read, one write, whatever lies between.
 
-A row kernel is bound by memory: a softmax has about 11 instructions for an element that costs 4 bytes, and an SM has time for 35. So three
+A row kernel is bound by memory: a softmax has about 10 instructions for an element that costs 4 bytes, and an SM has time for 35. So three
 things decide. The row is read once and held. Accesses have 16 bytes. Enough of them are under way: 1 MB per card and more, which four
 vectors of 16 bytes in each of 2,048 threads of an SM make several times over.
 """

@@ -4,7 +4,8 @@
     layer norm   y = (h - mean) / sqrt(mean of (h - mean)^2 + eps) * weight + bias
     h = x, or with a residual h = x + residual, rounded to bf16 and stored for the next layer
 
-The row stays in registers. So the variance is that of differences from the mean, which loses nothing, and costs no second read.
+The row stays in registers. So the variance is that of differences from the mean, which loses nothing, and costs no second read. Squares are
+f32, as torch's are: a row whose squares add up to more than 2^128 becomes zeros.
 
     python -m examples.rows.norms
 """
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Array, Problem, Step, narrow, normal, poison, report, taken, ulps, wide
+from examples.host.problem import Array, Problem, Step, apart, extents, narrow, normal, poison, report, taken, ulps, wide
 from examples.rows.held import Row, block, ctas
 from ptxkit import Ptr, Reg, kernel
 from ptxkit.fragments import pack, unpack
@@ -102,15 +103,19 @@ KERNELS = {("rms", False): rms_norm, ("rms", True): add_rms_norm, ("layer", Fals
 def steps(kind: str, x: Any, weight: Any, y: Any, *, bias: Any = None, residual: Any = None, h: Any = None, eps: float = EPS) -> list[Step]:
     """The launch of a norm, "rms" or "layer", for x and y [rows, columns], weight and bias [columns]; with residual and h [rows, columns],
     h = x + residual is stored too."""
-    rows, columns = x.shape
+    rows, columns = extents("x [rows, columns]", x)
     grid = ctas(rows, columns)
+    if kind not in ("rms", "layer") or (kind == "rms" and bias is not None):
+        raise ValueError(f"a norm is \"rms\", without a bias, or \"layer\", not {kind!r}" + (" with one" if bias is not None else ""))
     taken(x=(x, (rows, columns)), y=(y, (rows, columns)), weight=(weight, (columns,)))
     if kind == "layer":
         taken(bias=(bias, (columns,)))
-    if residual is not None:
+    if residual is not None or h is not None:
         taken(residual=(residual, (rows, columns)), h=(h, (rows, columns)))
-    given = [x, *((residual, h) if residual is not None else ()), weight, *((bias,) if kind == "layer" else ()), y]
-    return [Step(KERNELS[kind, residual is not None], grid, (*given, rows, eps), {"COLUMNS": columns}, ())]
+    given = {"x": x, "weight": weight, "y": y, "bias": bias, "residual": residual, "h": h}
+    apart("y", "h", **{name: array for name, array in given.items() if array is not None})
+    ordered = [x, *((residual, h) if residual is not None else ()), weight, *((bias,) if kind == "layer" else ()), y]
+    return [Step(KERNELS[kind, residual is not None], grid, (*ordered, rows, eps), {"COLUMNS": columns}, ())]
 
 
 def problem(rows: int, columns: int, kind: str = "rms", residual: bool = False, seed: int = 0) -> Problem:

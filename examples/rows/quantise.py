@@ -2,6 +2,8 @@
 
     scale = largest magnitude / 448        q = x / scale, rounded to e4m3
 
+A block of zeros has the scale 1, no other one a scale below 2^-126. A block with a NaN or an infinity is NaN.
+
 Sixteen lanes have a block, 16 bytes each: four shuffles find its largest magnitude. bf16 is compared as integers: without the sign its bits
 are in the order of its values, and two of them are compared at once in a word. One quotient a block; each element costs a product.
 `gemm.quantize` of the package has all kinds of blocks, the bits of a true division, and any shape; this page shows the idea.
@@ -15,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Array, Problem, Step, normal, poison, report, taken, wide
+from examples.host.problem import Array, Problem, Step, apart, extents, narrow, normal, poison, report, taken, wide
 from ptxkit import Ptr, Reg, ctaid, if_, kernel, tid
 from ptxkit.fragments import pack, unpack
 from ptxkit.ptx import div, ld, mad, max, mov, mul, selp, setp, st
@@ -27,6 +29,7 @@ BLOCK, VECTOR = 128, 8
 LANES = BLOCK // VECTOR
 EACH = 4                                                             # vectors of a thread, under way at once
 TOP = 448.0                                                          # the largest e4m3
+LEAST = 2.0**-126                                                    # of a scale: f32 has the quotient 1 / scale
 
 
 @kernel(target="sm_90a", block=THREADS, min_ctas=4)
@@ -50,7 +53,7 @@ def quantise(x: Ptr[bf16], q: Ptr[e4m3], scale: Ptr[f32], blocks: Reg[u32]) -> N
         largest = warp_reduce(max.u32, max.u32(pair << 16, pair & 0xFFFF0000), lanes=LANES)
         top = mov.f32(mov.b32(largest))                              # the bits of bf16 above 16 zeros are those of an f32
         empty = setp.eq.f32(top, 0.0)                                # a block of zeros has the scale 1
-        divisor = selp.f32(1.0, mul.rn.f32(top, 1 / TOP), empty)
+        divisor = selp.f32(1.0, max.NaN.f32(mul.rn.f32(top, 1 / TOP), LEAST), empty)
         factor = div.full.f32(1.0, divisor)
         words = [pack(e4m3, *(mul.rn.f32(value, factor) for value in values[i:i + 4])) for i in (0, 4)]
         with if_(number < blocks):
@@ -60,21 +63,22 @@ def quantise(x: Ptr[bf16], q: Ptr[e4m3], scale: Ptr[f32], blocks: Reg[u32]) -> N
 
 def steps(x: Any, q: Any, scale: Any) -> list[Step]:
     """The launch for x and q [rows, columns] and scale [rows, columns / 128]."""
-    rows, columns = x.shape
+    rows, columns = extents("x [rows, columns]", x)
     if columns % BLOCK:
         raise ValueError(f"columns are whole blocks of {BLOCK}, not {columns}: `ptxkit.gemm.quantize` takes any number")
     taken(x=(x, (rows, columns)), q=(q, (rows, columns)), scale=(scale, (rows, columns // BLOCK)))
+    apart("q", "scale", x=x, q=q, scale=scale)
     blocks = rows * columns // BLOCK
     return [Step(quantise, -(-blocks // (THREADS // LANES * EACH)), (x, q, scale, blocks))]
 
 
-def problem(rows: int, columns: int, seed: int = 0) -> Problem:
-    """Normal values, and one block of zeros."""
-    x = normal(seed, rows, columns)
+def problem(rows: int, columns: int, size: float = 1.0, seed: int = 0) -> Problem:
+    """Normal values, times `size`, and one block of zeros."""
+    x = narrow(size * normal(seed, rows, columns, kind="f32"))
     x[0, :BLOCK] = 0
     values = wide("bf16", x)
     tops = np.abs(values).reshape(rows, -1, BLOCK).max(2)
-    scales = np.where(tops == 0, 1.0, tops / TOP)
+    scales = np.where(tops == 0, 1.0, np.maximum(tops / TOP, LEAST))
     each = np.repeat(scales, BLOCK, 1)
     # q scale is x but for one rounding to 4 bits: half of 2^-3 of a value, and of 2^-9 below 2^-6, in units of the scale.
     allowed = 1.001 * np.maximum(2.0**-4 * np.abs(values), 2.0**-10 * each)

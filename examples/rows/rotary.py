@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, normal, poison, report, taken, ulps, wide
+from examples.host.problem import Problem, Step, apart, extents, normal, poison, report, taken, ulps, wide
 from ptxkit import Ptr, Reg, ctaid, for_range, if_, kernel, tid
 from ptxkit.fragments import pack, unpack
 from ptxkit.ptx import fma, ld, mad, mov, mul, neg, st
@@ -59,12 +59,14 @@ def rotary(x: Ptr[bf16], positions: Ptr[u32], cos: Ptr[f32], sin: Ptr[f32], y: P
 
 
 def steps(x: Any, positions: Any, cos: Any, sin: Any, y: Any) -> list[Step]:
-    """The launch for x and y [tokens, heads, D], positions [tokens] and the tables [positions, D / 2]. D is 64, 128 or 256."""
-    tokens, heads, head = x.shape
+    """The launch for x and y [tokens, heads, D], positions [tokens] and the tables [positions, D / 2]. D is 64, 128 or 256. Positions
+    are on the device: who makes them sees to it that the tables have them."""
+    tokens, heads, head = extents("x [tokens, heads, D]", x)
     if head not in (64, 128, 256):
         raise ValueError(f"a head has 64, 128 or 256 elements, so that whole groups of threads share a token, not {head}")
-    table = cos.shape[0], head // 2
+    table = extents("cos [positions, D / 2]", cos)[0], head // 2
     taken(x=(x, x.shape), positions=(positions, (tokens,)), cos=(cos, table), sin=(sin, table), y=(y, x.shape))
+    apart("y", x=x, positions=positions, cos=cos, sin=sin, y=y)
     return [Step(rotary, -(-tokens * head // (2 * VECTOR) // THREADS), (x, positions, cos, sin, y, tokens, heads), {"HEAD": head})]
 
 

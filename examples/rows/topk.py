@@ -4,18 +4,22 @@ The row becomes keys whose order as integers is that of the values: all bits are
 takes the largest key by `redux.sync`, one instruction for 32 lanes, and the lowest column that has it by another. Lane r keeps what round
 r has found, so that the warp stores its k results together.
 
+Adding 0 makes -0 a 0, and each NaN the one without a sign: so 0 and -0 are equal, and a NaN is above all, as torch has it. No value has
+the key 0, which is that of what has been taken.
+
     python -m examples.rows.topk
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, normal, poison, report, taken
+from examples.host.problem import Problem, Step, apart, extents, normal, poison, report, taken
 from ptxkit import Ptr, Reg, ctaid, if_, kernel, laneid, tid
-from ptxkit.ptx import ld, max, min, mov, mul, selp, setp, shr, st, xor
+from ptxkit.ptx import add, ld, max, min, mov, mul, selp, setp, shr, st, xor
 from ptxkit.reductions import warp_reduce
 from ptxkit.types import f32, u32
 
@@ -29,14 +33,16 @@ def topk(x: Ptr[f32], values: Ptr[f32], columns: Ptr[u32], rows: Reg[u32], *, CO
     lane, row = mov.u32(laneid), mov.u32(ctaid.x) * WARPS + (mov.u32(tid.x) >> 5)
     with if_(row < rows):                                            # the same in all lanes of a warp
         start = x.at(mul.wide.u32(row, COLUMNS)).at(lane * VECTOR)
-        words = []
+        elements = []
         for first in range(0, COLUMNS, LANES * VECTOR):
             if first + LANES * VECTOR <= COLUMNS:
-                words.append(ld.global_.nc.L1__no_allocate.v4.u32(start.cast(u32) + first))
+                elements.extend(ld.global_.nc.L1__no_allocate.v4.f32(start + first))
             else:
-                words.append([mov.u32(NONE) for _ in range(VECTOR)])    # the lowest of all keys: a NaN with its sign
-                ld.global_.nc.L1__no_allocate.v4.u32(words[-1], start.cast(u32) + first, pred=lane * VECTOR < COLUMNS - first)
-        keys = [xor.b32(word, mov.u32(shr.s32(mov.s32(word), 31)) | 0x80000000) for four in words for word in four]
+                last = [mov.f32(-math.inf) for _ in range(VECTOR)]      # of -inf the row's own columns are lower
+                ld.global_.nc.L1__no_allocate.v4.f32(last, start + first, pred=lane * VECTOR < COLUMNS - first)
+                elements.extend(last)
+        words = [mov.u32(mov.b32(add.rn.f32(element, 0.0))) for element in elements]
+        keys = [xor.b32(word, mov.u32(shr.s32(mov.s32(word), 31)) | 0x80000000) for word in words]
         places = [lane * VECTOR + (i // VECTOR * LANES * VECTOR + i % VECTOR) for i in range(len(keys))]
         found, where = mov.u32(0), mov.u32(0)
         for turn in range(K):
@@ -63,17 +69,18 @@ def over(operation: Any, values: list[Reg[u32]]) -> Reg[u32]:
 
 def steps(x: Any, values: Any, columns: Any) -> list[Step]:
     """The launch for x [rows, columns], values and columns [rows, k]."""
-    (rows, width), k = x.shape, values.shape[1]
+    (rows, width), k = extents("x [rows, columns]", x), extents("values [rows, k]", values)[1]
     if width % VECTOR or not k <= width <= 1024 or not 1 <= k <= LANES:
         raise ValueError(f"a warp holds a row of a multiple of {VECTOR} elements, 1,024 at most, and finds 1 to {LANES} of them, not {k} "
                          f"of {width:,}: pad the row with -inf")
     taken(x=(x, (rows, width)), values=(values, (rows, k)), columns=(columns, (rows, k)))
+    apart("values", "columns", x=x, values=values, columns=columns)
     return [Step(topk, -(-rows // WARPS), (x, values, columns, rows), {"COLUMNS": width, "K": k})]
 
 
-def problem(rows: int, columns: int, k: int = 8, seed: int = 0) -> Problem:
-    """Normal values with ties."""
-    x = np.round(normal(seed, rows, columns, kind="f32") * 64) / 64
+def problem(rows: int, columns: int, k: int = 8, step: float = 2.0**-6, seed: int = 0) -> Problem:
+    """Normal values rounded to multiples of `step`, with ties, zeros of both signs among them."""
+    x = np.round(normal(seed, rows, columns, kind="f32") / step) * step
     order = np.argsort(-x, axis=1, kind="stable")[:, :k]
     right = {"values": (np.take_along_axis(x, order, 1).astype(np.float64), 0.0), "columns": (order.astype(np.float64), 0.0)}
     operands = {"x": ("f32", x), "values": ("f32", poison("f32", rows, k)), "columns": ("u32", np.full((rows, k), NONE, np.uint32))}

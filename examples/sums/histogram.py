@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, report, taken
+from examples.host.problem import Problem, Step, apart, extents, report, taken
 from ptxkit import Ptr, Reg, ctaid, else_, for_range, if_, kernel, smem, tid
 from ptxkit.ptx import add, bar, bfe, cvt, ld, mov, red, st
 from ptxkit.types import u8, u32
@@ -64,8 +64,9 @@ def histogram(x: Ptr[u8], counts: Ptr[u32], n: Reg[u32]) -> None:
 
 def steps(x: Any, counts: Any) -> list[Step]:
     """The launch for x [n] and counts [256], to which it adds."""
-    (n,) = x.shape
+    (n,) = extents("x [n]", x)
     taken(x=(x, (n,)), counts=(counts, (256,)))
+    apart("counts", x=x, counts=counts)
     return [Step(histogram, -(-n // CHUNK), (x, counts, n))]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, normal, poison, report, taken
+from examples.host.problem import Problem, Step, apart, extents, normal, poison, report, taken
 from examples.rows.held import tree
 from ptxkit import Ptr, Reg, ctaid, else_, for_range, if_, kernel, tid
 from ptxkit.ptx import add, ld, mov, st
@@ -59,9 +59,10 @@ def sum_sums(sums: Ptr[f32], out: Ptr[f32], n: Reg[u32]) -> None:
 
 def steps(x: Any, sums: Any, out: Any) -> list[Step]:
     """The launches for x [n], sums [ceil(n / CHUNK)] as work space, and out [1]."""
-    (n,) = x.shape
+    (n,) = extents("x [n]", x)
     count = -(-n // CHUNK)
     taken(x=(x, (n,)), sums=(sums, (count,)), out=(out, (1,)))
+    apart("sums", "out", x=x, sums=sums, out=out)
     return [Step(sum_chunks, count, (x, sums, n)), Step(sum_sums, 1, (sums, out, count))]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.host.problem import Problem, Step, report, taken
+from examples.host.problem import Problem, Step, apart, extents, report, taken
 from ptxkit import Ptr, Reg, ctaid, else_, if_, kernel, laneid, loop, smem, tid
 from ptxkit.ptx import add, atom, bar, brev, clz, ld, mov, selp, shfl, st, vote
 from ptxkit.reductions import warp_reduce
@@ -135,9 +135,10 @@ def clear(state: Ptr[u64], ticket: Ptr[u32], n: Reg[u32]) -> None:
 
 def steps(x: Any, y: Any, state: Any, ticket: Any) -> list[Step]:
     """The launches for x and y [n]; state [ceil(n / 16384)] of 64 bits and ticket [1] are work space."""
-    (n,) = x.shape
+    (n,) = extents("x [n]", x)
     tiles = -(-n // TILE)
     taken(x=(x, (n,)), y=(y, (n,)), state=(state, (tiles,)), ticket=(ticket, (1,)))
+    apart("y", "state", "ticket", x=x, y=y, state=state, ticket=ticket)
     return [Step(clear, -(-tiles // THREADS), (state, ticket, tiles)), Step(scan, tiles, (x, y, state, ticket, n))]
 
 

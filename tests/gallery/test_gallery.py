@@ -10,6 +10,7 @@ from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,10 @@ import pytest
 from benchmarks import gallery as benchmark
 from examples.host.gallery import GALLERY, Shape
 from examples.host.problem import Problem, launched, narrow, simulated, taken, wide
-from examples.products import w4a16
+from examples.products import int8, w4a16
+from examples.rows import norms, quantise, topk
 from ptxkit.cards import H200
+from ptxkit.errors import LaunchError
 from ptxkit.gemm.tools.bench import stub
 from tests.test_docs import blocks, run
 
@@ -56,9 +59,70 @@ def test_w4a16_of_more_bands_than_sms_has_two_a_cta(shape: Shape, sms: int) -> N
     assert problem.share(arrays) <= 1
 
 
+@pytest.mark.parametrize(("change", "sentence"), [
+    ({"q": (64, 100)}, "not uint8 of 0 to 0 with 64 and 100"), ({"q": (60, 128)}, "N is a multiple of 64 and K of 128"),
+    ({"q": (128,)}, r"q has shape \[128\]: it is \[N, K\]"), ({"largest": 16}, "q has integers of 0 to 15, .*, not uint8 of 0 to 16"),
+    ({"type": np.int8, "largest": -1}, "not int8 of -1 to 0"), ({"type": np.float32}, "not float32 of 0.0 to 0.0"),
+    ({"scale": (60, 1)}, "scale has the bits of bf16 in uint16, and N is a multiple of 64, not uint16 with 60"),
+    ({"scale": (64, 1), "bits": np.float32}, "not float32 with 64: `narrow` makes bits"), ({"scale": (64,)}, r"scale has shape \[64\]")])
+def test_weights_that_are_not_of_4_bits_are_refused(change: dict[str, Any], sentence: str) -> None:
+    """Bits past the fourth would change other weights."""
+    q, scale = np.zeros(change.get("q", (64, 128)), change.get("type", np.uint8)), np.zeros(change.get("scale", (64, 1)), np.uint16)
+    q[-1:] = change.get("largest", 0)
+    with pytest.raises(ValueError, match=sentence):
+        w4a16.pack_scales(scale.astype(change.get("bits", np.uint16))) if "scale" in change else w4a16.pack_weights(q)
+
+
 def test_bands_of_w4a16_fill_waves() -> None:
     """Two bands a CTA where one band a CTA is no fewer waves and bands; never where all CTAs are one wave."""
     assert [w4a16.parts(64 * bands, 132) for bands in (1, 132, 133, 172, 264, 265, 396, 448, 896)] == [1, 1, 2, 2, 2, 1, 1, 2, 1]
+
+
+@pytest.mark.parametrize("columns", [36, 128])
+def test_topk_orders_zeros_and_nans_as_torch_does(columns: int) -> None:
+    """0 and -0 are equal, a NaN is above all whatever its bits are, and a row of one value has its first columns."""
+    torch = pytest.importorskip("torch")
+    for word in (0x80000000, 0xFFFFFFFF, 0xFF800000, 0x7FC00001, 1):
+        bits = np.zeros((3, columns), np.uint32)
+        bits[0], bits[1, 1::2], bits[2, columns - 2] = word, word, word
+        x = bits.view(np.float32)
+        values, places = np.zeros((3, 9), np.float32), np.zeros((3, 9), np.uint32)
+        (step,) = topk.steps(x, values, places)
+        assert step.simulate().verdict == "clean"
+        right = torch.sort(torch.from_numpy(x), dim=1, descending=True, stable=True)
+        assert np.array_equal(places, right.indices[:, :9].numpy()), hex(word)
+        assert np.array_equal(values, right.values[:, :9].numpy(), equal_nan=True)
+
+
+def test_sums_of_int8_stay_within_s32() -> None:
+    """128 x 128 x 131,072 is 2^31."""
+    for k, fits in ((131_056, True), (131_072, False)):
+        a, scale, d = np.zeros((8, k), np.int8), np.zeros(8, np.float32), np.zeros((8, 8), np.uint16)
+        if fits:
+            assert int8.steps(a, a, scale, scale, d)
+        else:
+            with pytest.raises(ValueError, match=r"K is below 131,072, so that no sum of products .*, not 131,072: split K, and add"):
+                int8.steps(a, a, scale, scale, d)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")        # an infinite scale times 0
+def test_a_block_that_is_not_finite_is_nan() -> None:
+    x = narrow(np.ones((1, 384), np.float32))
+    x[0, 3], x[0, 200] = 0x7FC0, 0xFF80
+    q, scale = np.zeros(x.shape, np.uint8), np.zeros((1, 3), np.float32)
+    (step,) = quantise.steps(x, q, scale)
+    assert step.simulate().verdict == "clean"
+    assert np.isnan((wide("e4m3", q) * scale.astype(np.float64).repeat(128, 1)).reshape(3, 128)).all(1).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize(("given", "sentence"), [
+    ({"kind": "group"}, "a norm is \"rms\", without a bias, or \"layer\", not 'group'"), ({"bias": 8}, "not 'rms' with one"),
+    ({"kind": "layer"}, "bias is a NoneType, not an array"), ({"h": 8}, "residual is a NoneType, not an array")])
+def test_what_a_norm_does_not_use_is_refused(given: dict[str, Any], sentence: str) -> None:
+    x, weight, y, more = np.zeros((1, 8), np.uint16), np.zeros(8, np.uint16), np.zeros((1, 8), np.uint16), dict(given)
+    kind = more.pop("kind", "rms")
+    with pytest.raises(ValueError, match=sentence):
+        norms.steps(kind, x, weight, y, **{name: np.zeros(size, np.uint16) for name, size in more.items()})
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -109,6 +173,31 @@ def test_arrays_that_do_not_go_together_are_refused(name: str) -> None:
         for other in [short] * (number > 0) + [gaps] * (array.size > 1 and operand not in MAPPED.get(name, "").split()):
             with pytest.raises(ValueError, match=r"has shape|has gaps|not |goes with"):
                 problem.steps({**operands, operand: other})
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_what_is_no_array_of_these_axes_is_refused(name: str) -> None:
+    """By one sentence that begins with the operand's name, or names the shape that is taken."""
+    problem = GALLERY[name].problem(*GALLERY[name].small[0])
+    operands = of(problem)
+    for operand, array in operands.items():
+        for other in (array[None], array[0] if array.ndim > 1 else array[:1].reshape(()), array.tolist(), None):
+            with pytest.raises(ValueError, match=rf"^{operand} (has shape|is a) |goes with|not \[") as raised:
+                problem.steps({**operands, operand: other})
+            assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_a_result_has_memory_of_its_own(name: str) -> None:
+    """As everywhere: in one CTA a kernel may be right in place, in several it is not."""
+    problem = GALLERY[name].problem(*GALLERY[name].small[0])
+    operands = of(problem)
+    for result in problem.right:
+        for operand in operands.keys() - {result}:
+            memory = np.zeros(max(operands[result].nbytes, operands[operand].nbytes), np.uint8)
+            both = {key: memory[:operands[key].nbytes].view(operands[key].dtype).reshape(operands[key].shape) for key in (result, operand)}
+            with pytest.raises(LaunchError, match=rf"({result} and {operand}|{operand} and {result}) share memory"):
+                problem.steps({**operands, **both})
 
 
 @pytest.mark.parametrize("name", GALLERY)
@@ -220,8 +309,11 @@ def test_what_is_not_sparse_is_refused() -> None:
     a[2, 20:23] = 1
     with pytest.raises(ValueError, match=r"row 2 has 3 values that are not zero in columns 20 to 23, .*: `prune` drops the smaller ones"):
         module.compress(a)
-    with pytest.raises(ValueError, match=r"K is a multiple of 16, .*, not 24: pad it with zeros"):
-        module.compress(a[:, :24])
+    for prepare in (module.prune, module.compress):
+        with pytest.raises(ValueError, match=r"K is a multiple of 16, .*, not 24: pad it with zeros"):
+            prepare(a[:, :24])
+        with pytest.raises(ValueError, match="a has the bits of bf16 in uint16, not float32: `narrow` makes them"):
+            prepare(wide("bf16", a).astype(np.float32))
     kept, metadata = module.compress(module.prune(a))
     with pytest.raises(ValueError, match=r"kept 3 x 16 goes with b \[N, 32\], d \[3, N\] and metadata \[2, 1, 256\], not with \[8, 48\]"):
         module.steps(kept, metadata, np.zeros((8, 48), np.uint16), np.zeros((3, 8), np.uint16))
