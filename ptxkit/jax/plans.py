@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import math
 import struct
 import threading
 from collections.abc import Sequence
@@ -125,7 +126,7 @@ def of_call(call: Call, device: int, pointers: Sequence[int]) -> Steps:
         return found
     out = seen["out"]
     width = out.shape[-1] * TYPES[out.dtype].bits // 8
-    lines = FillStep(out.pointer, width, width, out.shape[0])
+    lines = FillStep(out.pointer, width, width, math.prod(out.shape[:-1]))
     return Steps((lines, *found.steps), found.workspace_bytes)
 
 

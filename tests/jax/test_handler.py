@@ -221,10 +221,11 @@ def test_the_handler_launches_what_attention_launches(noted: Noted, packed: bool
 
     launch()
     options = {"is_causal": True, "scale": 0.25, "return_lse": with_lse}
-    found, _ = run(noted, "attention", given, options, [out, lse] if lse is not None else out, 0x7E00_0000_0000)
+    found, _ = run(noted, "attention", given, options, [out, lse] if lse is not None else out, 0x7E00_0000_0000, clears=packed)
     launch()
-    assert noted.launches == found
-    assert len(found) == 1
+    *cleared, launched = found
+    assert [(each[1], each[4] * each[5]) for each in cleared] == [(out.pointer, out.nbytes)] * packed         # all heads of all rows
+    assert noted.launches == [launched]
 
 
 @pytest.mark.ptxas
