@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.overlap import refuse_shared_elements
 
 from ..config.decode import BLOCK, HEADS, ROWS
-from .refusals import check_apart, check_heads, check_lse, check_scale
+from .refusals import check_heads, check_lse, check_scale
 
 UNIT = 16                   # bytes of a load
 SIZE = 2                    # bytes of an element
@@ -60,7 +61,7 @@ class DecodeProblem:
         _check(arrays)
         q, k, table = arrays.q, arrays.k_cache, arrays.page_table
         check_scale(scale)
-        check_apart("out", arrays.out)
+        refuse_shared_elements("out", arrays.out)
         strides = tuple((name, _strides(name, array)) for name, array in zip(("q", "k_cache", "v_cache", "out"),
                                                                              (q, k, arrays.v_cache, arrays.out), strict=True))
         row = table.strides[0] if table.shape[0] > 1 else table.shape[1]

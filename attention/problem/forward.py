@@ -9,10 +9,11 @@ from typing import NamedTuple
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.problem.lines import UNIT, Lines
 from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.overlap import refuse_shared_elements
 from ptxkit.types import TYPES
 
 from ..config.forward import HEADS
-from .refusals import check_apart, check_heads, check_lse, check_scale
+from .refusals import check_heads, check_lse, check_scale
 
 MOST_EXTENT, MOST_STRIDE = (1 << 31) - 1, 1 << 40
 AXES = {4: "[B, H, S, D]", 3: "[T, H, D]"}
@@ -110,7 +111,7 @@ def _check(arrays: Arrays, options: Options) -> None:
         raise LaunchError(f"out has shape {out.shape}: it has that of q, {q.shape}")
     _check_heads(q.shape[1], k.shape[1], options.gqa)
     check_scale(options.scale)
-    check_apart("out", out)
+    refuse_shared_elements("out", out)
     check_lse(arrays.lse, lse_shape(q, packed))
     if arrays.cu_seqlens is not None:
         seen = arrays.cu_seqlens

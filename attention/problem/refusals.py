@@ -32,16 +32,6 @@ def check_heads(heads: int, kv_heads: int, keys: str) -> None:
         raise LaunchError(f"q has {heads} heads and {keys} {kv_heads}: the heads of {keys} divide those of q")
 
 
-def check_apart(name: str, array: ArrayView) -> None:
-    """Raises LaunchError if elements share memory: what is stored there would depend on the order of the stores."""
-    reached = 0
-    for stride, extent in sorted((stride, extent) for stride, extent in zip(array.strides, array.shape, strict=True) if extent > 1):
-        if 0 not in array.shape and stride <= reached:
-            raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides}: its elements must not overlap; pass a "
-                              "contiguous array")
-        reached += stride * (extent - 1)
-
-
 def check_lse(lse: ArrayView | None, shape: tuple[int, ...]) -> None:
     """Raises LaunchError unless the log-sum-exp is f32 of this shape, without gaps."""
     if lse is not None and (lse.dtype != "f32" or lse.shape != shape or (0 not in shape and any(
@@ -49,4 +39,4 @@ def check_lse(lse: ArrayView | None, shape: tuple[int, ...]) -> None:
         raise LaunchError(f"lse is {lse.dtype} of shape {lse.shape} and strides {lse.strides}: it is f32 of shape {shape}, contiguous")
 
 
-__all__ = ["check_apart", "check_heads", "check_lse", "check_scale", "flag"]
+__all__ = ["check_heads", "check_lse", "check_scale", "flag"]

@@ -41,7 +41,7 @@ from ..config.parts import (
 )
 from ..problem.dense import Problem, stored
 from ..problem.lines import copied_bytes
-from .costs import Columns, Costs, Sizes, estimate, of_card
+from .costs import Columns, Costs, Parts, Sizes, estimate, of_card
 
 TILES = ((64, 64), (64, 128), (64, 256), (128, 64), (128, 128), (128, 192), (128, 256), (256, 128))
 NARROW = tuple((64, BN) for BN in (32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256))
@@ -77,18 +77,23 @@ class Table:
         return cls(tuple(configs), Columns.of(configs, card, costs), costs, np.array([_copied(config) for config in configs]),
                    np.array([_single(config) for config in configs]))
 
+    def parts(self, problem: Problem) -> tuple[Parts, Any]:
+        """What the model counts for each configuration, and the further clocks of threads that copy operands and store elements."""
+        parts = estimate(self.costs, Sizes.of(problem), self.seen)
+        return parts, np.maximum(1.0, parts.waves) * (parts.steps * np.maximum(0.0, self.copied - parts.stage) + self.single)
+
     def clocks(self, problem: Problem) -> Any:
         """The model: SM clocks of one launch, by configuration."""
-        parts = estimate(self.costs, Sizes.of(problem), self.seen)
-        return parts.total + np.maximum(1.0, parts.waves) * (parts.steps * np.maximum(0.0, self.copied - parts.stage) + self.single)
+        parts, further = self.parts(problem)
+        return parts.total + further
 
 
-def candidates(problem: Problem, card: Card = H200) -> Iterator[DenseConfig]:
-    """Configurations whose producer warpgroup copies, the fastest by the model first."""
+def timed(problem: Problem, card: Card = H200) -> Iterator[tuple[float, DenseConfig]]:
+    """Configurations whose producer warpgroup copies, with their clocks, the fastest by the model first."""
     table, clocks = _timed(problem, card)
     for place in np.argsort(clocks, kind="stable"):
         if np.isfinite(clocks[place]):
-            yield table.configs[place]
+            yield float(clocks[place]), table.configs[place]
 
 
 def fastest(problem: Problem, card: Card = H200) -> tuple[DenseConfig, float]:
@@ -179,6 +184,12 @@ def clocks(problem: Problem, config: DenseConfig, card: Card = H200) -> float:
     return float(Table.of([config], card).clocks(problem)[0])
 
 
+def parts(problem: Problem, config: DenseConfig, card: Card = H200) -> tuple[Parts, float]:
+    """What the model counts for one configuration, and the further clocks of its threads."""
+    found, further = Table.of([config], card).parts(problem)
+    return found, float(further[0])
+
+
 def realigned(problem: Problem, card: Card = H200) -> Problem | None:
     """The problem after a copy of its operands to lines that tensor copies can load; None if one is larger than the L2."""
     size, names = problem.a.bits // 8, problem.misaligned
@@ -202,4 +213,4 @@ def copying(problem: Problem, names: str, card: Card = H200) -> float:
     return total
 
 
-__all__ = ["aligning", "candidates", "clocks", "copying", "fastest", "realigned", "requests"]
+__all__ = ["aligning", "clocks", "copying", "fastest", "parts", "realigned", "requests", "timed"]

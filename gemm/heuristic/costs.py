@@ -239,6 +239,8 @@ class Parts:
     reduction: Values
     memory: Values
     bytes: Values                               # read from memory
+    cluster: Values                             # until the CTAs of a cluster have begun
+    factor: Values                              # how many times as long such structures take as by these causes
 
 
 def estimate(costs: Costs, asked: Sizes, seen: Columns) -> Parts:
@@ -317,9 +319,11 @@ def estimate(costs: Costs, asked: Sizes, seen: Columns) -> Parts:
     ring = seen.stages * np.where(batched, a_there + b_there, seen.BM + seen.BN) * LINE
     rate = np.minimum(c.memory, np.where(stream, runs, np.minimum(units, seen.resident)) * ring / c.latency * c.in_flight)
     memory = (read + results) / rate
-    total = work + reduction + np.where(grouped, c.cluster, 0.0)
+    cluster = np.where(grouped, c.cluster, 0.0)
+    total = work + reduction + cluster
     total = (c.launch + (total ** c.overlap + memory ** c.overlap) ** (1 / c.overlap)) * seen.factor
-    return Parts(total, waves, np.where(stream, run, steps), copy, multiply, busy, store, work, reduction, memory, read)
+    steps = np.where(stream, run, steps)
+    return Parts(total, waves, steps, copy, multiply, busy, store, work, reduction, memory, read, cluster, seen.factor)
 
 
 def _read(c: Costs, asked: Sizes, seen: Columns, rows: Values, columns: Values, tiles: Values) -> Values:

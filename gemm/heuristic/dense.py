@@ -4,7 +4,9 @@ leave the tensor cores on the way, and where no measurement of few rows corrects
 from __future__ import annotations
 
 import functools
+import heapq
 import itertools
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -71,6 +73,11 @@ class Judged:
         """The configuration of one structure."""
         return of_structure(self.every[self.places[place]], self.problem)
 
+    def timed(self) -> Iterator[tuple[float, DenseConfig]]:
+        """The same with their clocks."""
+        for place, config in self.fastest_first():
+            yield float(self.clocks[place]), config
+
     def fastest_first(self) -> Iterator[tuple[int, DenseConfig]]:
         """The possible ones with their places."""
         for place in np.argsort(self.clocks, kind="stable"):
@@ -96,8 +103,20 @@ class Judged:
 def _columns(most: int, card: Card) -> tuple[Columns, Any, Costs]:
     """All structures of up to `most` rows as the model sees them, still without their rings, and which of them the fit has seen."""
     costs, found = of_card(card), structures(most)
-    known = [bool({name := structure(one), name.removesuffix(SWAPPED)} & costs.factors.keys()) for one in found]
-    return Columns.of_structures(found, card, costs), np.array(known), costs
+    return Columns.of_structures(found, card, costs), np.array([_known(one, costs) for one in found]), costs
+
+
+def _known(one: DenseConfig | Structure, costs: Costs) -> bool:
+    """Whether the fit has seen a structure, or the same without A and B swapped."""
+    name = structure(one)
+    return not costs.factors.keys().isdisjoint((name, name.removesuffix(SWAPPED)))
+
+
+def _held_back(seen: Columns, known: Any, most: int) -> Columns:
+    """With `NOT_MEASURED` for what no fit has seen, of products of up to `most` rows."""
+    unlike = (seen.splits > 1) & ((seen.swapped > 0) | (seen.cluster_m * seen.cluster_n > 1))
+    doubtful = (_of_batches(seen) | (seen.BM == THREE_BLOCKS) | unlike) & ~known & (most > ONE_BLOCK)
+    return replace(seen, factor=np.where(doubtful, seen.factor * NOT_MEASURED, seen.factor))
 
 
 @functools.lru_cache(64)
@@ -109,10 +128,7 @@ def _candidates(operands: Operands, swaps: bool, most: int, card: Card) -> tuple
         upright = fitting.swapped == 0
         there[there] = upright
         fitting = taken(fitting, upright)
-    unlike = (fitting.splits > 1) & ((fitting.swapped > 0) | (fitting.cluster_m * fitting.cluster_n > 1))
-    held_back = (_of_batches(fitting) | (fitting.BM == THREE_BLOCKS) | unlike) & ~known[there] & (most > ONE_BLOCK)
-    held = replace(fitting, factor=np.where(held_back, fitting.factor * NOT_MEASURED, fitting.factor))
-    return tuple(itertools.compress(structures(most), there)), held, costs
+    return tuple(itertools.compress(structures(most), there)), _held_back(fitting, known[there], most), costs
 
 
 MOST_ALIGNED = 400
@@ -134,7 +150,7 @@ def few_rows(problem: Problem) -> bool:
 
 def judged(problem: Problem, card: Card = H200) -> Judged:
     """Every sensible structure of a problem without promoted sums, with its estimate by `costs`."""
-    most = ONE_BLOCK if few_rows(problem) else MOST_ROWS
+    most = _most(problem)
     found, columns, costs = _candidates(alike(problem.operands), swappable(problem), most, card)
     rows = Rows.of(problem)
     if rows.a_rows:
@@ -145,6 +161,10 @@ def judged(problem: Problem, card: Card = H200) -> Judged:
     parts = estimate(costs, asked, columns)
     trees = corrections.of_card(card)
     return Judged(problem, found, places, parts, corrections.corrected(trees, problem, asked, columns, parts, costs.memory))
+
+
+def _most(problem: Problem) -> int:
+    return ONE_BLOCK if few_rows(problem) else MOST_ROWS
 
 
 def _possible(problem: Problem, seen: Columns) -> Any:
@@ -176,16 +196,28 @@ def _of_batches(seen: Columns) -> Any:
 
 def candidates(problem: Problem, card: Card = H200) -> Iterator[DenseConfig]:
     """Configurations worth trying for a problem, the fastest by the model first."""
-    if problem.by_threads:
-        there = copied.realigned(problem, card)
-        first = [] if there is None else [copied.aligning(problem, one) for one in itertools.islice(candidates(there, card), MOST_ALIGNED)]
-        yield from sorted([*first, *copied.candidates(problem, card)], key=lambda config: clocks(problem, config, card))
-        return
-    if by_waves(problem, card):
-        yield from waves.candidates(problem, card)
-        return
-    for _, config in judged(problem, card).fastest_first():
+    for _, config in timed(problem, card):
         yield config
+
+
+def timed(problem: Problem, card: Card = H200) -> Iterator[tuple[float, DenseConfig]]:
+    """The same with the clocks by which the heuristic compares them. Its choice is the first, but of `waves`, where the first of those
+    that take about as long is chosen."""
+    if problem.by_threads:
+        yield from heapq.merge(copied.timed(problem, card), _aligning(problem, card), key=operator.itemgetter(0))
+    elif by_waves(problem, card):
+        yield from waves.timed(problem, card)
+    else:
+        yield from judged(problem, card).timed()
+
+
+def _aligning(problem: Problem, card: Card) -> Iterator[tuple[float, DenseConfig]]:
+    """Those that copy operands before the product, if the L2 holds the copies."""
+    there = copied.realigned(problem, card)
+    if there is not None:
+        further = copied.copying(problem, problem.misaligned, card)
+        for each, config in itertools.islice(timed(there, card), MOST_ALIGNED):
+            yield each + further, copied.aligning(problem, config)
 
 
 def clocks(problem: Problem, config: DenseConfig, card: Card = H200) -> float:
@@ -196,10 +228,16 @@ def clocks(problem: Problem, config: DenseConfig, card: Card = H200) -> float:
         return copied.clocks(problem, config, card)
     if by_waves(problem, card):
         return waves.clocks(problem, config, card)
+    return by_causes(problem, config, card)[1]
+
+
+def by_causes(problem: Problem, config: DenseConfig, card: Card) -> tuple[Parts, float]:
+    """What the model of `costs` counts for one configuration, and the clocks with what measurements say beyond it."""
     costs, asked = of_card(card), Sizes.of(problem)
-    seen = Columns.of([config], card, costs)
+    seen = _held_back(Columns.of([config], card, costs), np.array([_known(config, costs)]), _most(problem))
     parts = estimate(costs, asked, seen)
-    return float(corrections.corrected(corrections.of_card(card), problem, asked, seen, parts, costs.memory)[0])
+    trees = corrections.of_card(card)
+    return parts, float(corrections.corrected(trees, problem, asked, seen, parts, costs.memory)[0])
 
 
 def heuristic(problem: Problem, card: Card = H200) -> DenseConfig:
@@ -222,4 +260,5 @@ def _fastest(problem: Problem, card: Card) -> tuple[DenseConfig, float]:
     return judged(problem, card).fastest
 
 
-__all__ = ["CORRECTED_ROWS", "SHALLOW", "Judged", "by_waves", "candidates", "clocks", "few_rows", "heuristic", "judged"]
+__all__ = ["CORRECTED_ROWS", "SHALLOW", "Judged", "by_causes", "by_waves", "candidates", "clocks", "few_rows", "heuristic", "judged",
+           "timed"]

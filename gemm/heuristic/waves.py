@@ -34,12 +34,15 @@ from ..config.parts import (
     Tile,
 )
 from ..problem.dense import Problem
+from .costs import Parts
 from .space import ONE_BLOCK, Structure, of_structure, shared_by
 
 WORTH_SPLITTING = 0.99
 """The time of a candidate that splits K further, relative to the best one before it, at most, to be chosen."""
 WORTH_CHANGING = 0.995
 """The same of a candidate that does not."""
+DRAINED = 0.1
+"""The share of a launch in which memory has nothing to do."""
 LEAST_OF_A_SPLIT = 4            # stages
 MOST_SPLIT_WORK = 1.02          # work tiles of a split K over the SMs
 WHOLE_WAVES, WHOLE_WAVES_DYNAMIC = 6, 16
@@ -139,13 +142,14 @@ def _configured(problem: Problem, one: Structure) -> DenseConfig:
     return of_structure(one, problem)
 
 
-def candidates(problem: Problem, card: Card = H200) -> Iterator[DenseConfig]:
-    """Configurations worth trying for a problem."""
-    sensible = _sensible(problem, _columns(problem.promote, card), card)
-    for one, makes_sense in zip(structures(problem.promote), sensible, strict=True):
-        if makes_sense:
+def timed(problem: Problem, card: Card = H200) -> Iterator[tuple[float, DenseConfig]]:
+    """Configurations worth trying for a problem with their clocks, the fastest by the model first."""
+    seen = _columns(problem.promote, card)
+    sensible, times = _sensible(problem, seen, card), estimate(problem, seen, card).total
+    for place in np.argsort(times, kind="stable").tolist():
+        if sensible[place]:
             with suppress(ConfigError):
-                yield _configured(problem, one)
+                yield float(times[place]), _configured(problem, structures(problem.promote)[place])
 
 
 def _depth(problem: Problem) -> int:
@@ -155,11 +159,17 @@ def _depth(problem: Problem) -> int:
 
 def clocks(problem: Problem, config: DenseConfig, card: Card = H200) -> float:
     """The model: SM clocks of one launch."""
-    return float(estimate(problem, Columns.of([config], card), card)[0])
+    return float(parts(problem, config, card).total[0])
 
 
-def estimate(problem: Problem, seen: Columns, card: Card) -> Any:
-    """The SM clocks of one launch, by configuration."""
+def parts(problem: Problem, config: DenseConfig, card: Card = H200) -> Parts:
+    """What the model counts for one configuration."""
+    return estimate(problem, Columns.of([config], card), card)
+
+
+def estimate(problem: Problem, seen: Columns, card: Card) -> Parts:
+    """The SM clocks of one launch, by configuration. They are the longer of launch, cluster, tiles and reduction, and of launch, memory
+    and `DRAINED` of the former."""
     fit = card.fit
     split, stream, pingpong = seen.splits > 1, seen.stream > 0, seen.pingpong > 0
     in_cluster = split & (seen.together > 1)
@@ -173,21 +183,26 @@ def estimate(problem: Problem, seen: Columns, card: Card) -> Any:
     loaded = (a_rows / seen.cluster_n + seen.BN / seen.cluster_m) * STAGE_BYTES
     read = np.maximum(1.0, (64 + 4096 / seen.BN) / 128)        # what shared memory is read for, which does not wait for wgmma
     multiplied = seen.BM / 64 * seen.BN / 2 * 4 * (np.maximum(1 / card.tensor, read) + (seen.promotion - 1) * read)
-    stage = np.maximum(multiplied, loaded / fit.l2) + np.where(seen.warpgroups == 1, fit.stage_1, fit.stage)
+    copy = loaded / fit.l2
+    stage = np.maximum(multiplied, copy) + np.where(seen.warpgroups == 1, fit.stage_1, fit.stage)
     steps = np.ceil(_depth(problem) / seen.splits)
     epilogue = fit.epilogue * seen.blocks * seen.BN / 8
-    total = fit.prologue + np.where(seen.together > 1, fit.cluster, 0.0)
-    total = total + np.where(pingpong, waves * (steps * stage + 100) + epilogue, waves * (steps * stage + epilogue))
+    cluster = np.where(seen.together > 1, fit.cluster, 0.0)
+    tiles = np.where(pingpong, waves * (steps * stage + 100) + epilogue, waves * (steps * stage + epilogue))
     sums = seen.BM * seen.BN * 4
     once = np.where(in_cluster, fit.reduce_cluster, fit.reduce_workspace)
     rate = np.where(in_cluster, fit.sums_cluster, fit.sums_workspace)
-    total = total + np.where(split, once + waves * sums / rate, 0.0)
+    reduction = np.where(split, once + waves * sums / rate, 0.0)
     # of stream-K a trip of one tile's sums for each CTA, taken to be as long as that of a split K
-    total = total + np.where(stream, fit.reduce_workspace + sums / fit.sums_workspace, 0.0)
+    reduction = reduction + np.where(stream, fit.reduce_workspace + sums / fit.sums_workspace, 0.0)
     size = problem.a.bits / 8
     bytes = (problem.m * problem.k + problem.n * problem.k) * size + problem.m * problem.n * problem.out.bits / 8
     streaming = np.minimum(1.0, ctas / card.sms)
-    return np.maximum(total, fit.prologue + bytes * (problem.batches or 1) / (fit.memory * streaming) + 0.1 * total)
+    memory = bytes * (problem.batches or 1) / (fit.memory * streaming)
+    total = fit.prologue + cluster + tiles + reduction
+    total = np.maximum(total, fit.prologue + memory + DRAINED * total)
+    return Parts(total, waves, steps, copy, multiplied, stage, epilogue, tiles, reduction, memory, np.full_like(total, bytes), cluster,
+                 np.ones_like(total))
 
 
 def _promotion(one: DenseConfig | Structure, card: Card) -> float:
@@ -205,7 +220,7 @@ def _promotion(one: DenseConfig | Structure, card: Card) -> float:
 def heuristic(problem: Problem, card: Card = H200) -> DenseConfig:
     """The configuration for a problem on a card."""
     seen = _columns(problem.promote, card)
-    sensible, times = _sensible(problem, seen, card), estimate(problem, seen, card)
+    sensible, times = _sensible(problem, seen, card), estimate(problem, seen, card).total
     best, fewest, least = None, 0, math.inf
     for one, makes_sense, splits, time in zip(structures(problem.promote), sensible.tolist(), seen.splits.tolist(), times.tolist(),
                                               strict=True):
@@ -216,4 +231,4 @@ def heuristic(problem: Problem, card: Card = H200) -> DenseConfig:
     return best
 
 
-__all__ = ["candidates", "clocks", "heuristic", "structures"]
+__all__ = ["DRAINED", "clocks", "heuristic", "parts", "structures", "timed"]

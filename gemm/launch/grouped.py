@@ -27,7 +27,7 @@ from ..kernels.clear_groups import clear_groups
 from ..kernels.update_tensormaps import update_tensormaps
 from ..problem.dense import type_name
 from ..problem.group_parts import parts
-from ..problem.grouped import NAMES, GroupArrays, GroupOptions, GroupProblem, extents, gathered_rows, misfit
+from ..problem.grouped import NAMES, GroupArrays, GroupOptions, GroupProblem, extents, gathered_rows, misfit, settled
 from ..scheduler.grouped import Order
 from .dense import Maps, card_of, check_out_dtype, compiled
 from .grid import places, scalars
@@ -331,6 +331,7 @@ def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, o
 def prepare(arrays: GroupArrays, options: GroupOptions,
             config: GroupedConfig | None) -> GroupLaunch | GroupLaunches[GroupLaunch] | ClearedGroups | None:
     """The launch of these arrays; None if nothing is to be written."""
+    arrays = settled(arrays)
     named = arrays.named()
     ordinal = same_device(named)
     apart = arrays.out.pointer % 16 > 0

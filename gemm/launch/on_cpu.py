@@ -86,7 +86,7 @@ def lines_of(array: Array, columns_are_contiguous: bool) -> Array:
     if array.shape[-1] == 1:
         strides[-1] = array.itemsize
     for axis in range(array.ndim - 2, -1, -1):
-        if array.shape[axis] == 1 and strides[axis] % 16:
+        if array.shape[axis] == 1:
             strides[axis] = -(-array.shape[axis + 1] * max(strides[axis + 1], array.itemsize) // 16) * 16
     if tuple(strides) == array.strides:
         return array

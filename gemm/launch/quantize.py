@@ -75,7 +75,7 @@ class QuantiseProblem:
             check_forwards(name, array)
             if name != "out_scale" and self.m * self.k and array.shape[1] > 1 and array.strides[1] != 1:
                 raise LaunchError(f"{name} has strides {array.strides}: its rows must be contiguous; pass a contiguous copy")
-            if max(array.strides, default=0) >= 1 << 32:
+            if any(stride >= 1 << 32 for extent, stride in zip(array.shape, array.strides, strict=True) if extent > 1):
                 raise LaunchError(f"{name} has strides {array.strides}: they are less than 2^32; pass a contiguous copy")
         if rows > 1 and q.strides[0] < columns:
             raise LaunchError(f"the rows of out are {q.strides[0]} elements apart and have {columns}: they must not overlap")
@@ -90,7 +90,8 @@ class QuantiseProblem:
         self.wide_out = not (columns % stored or q.pointer % stored or apart[1] % stored)
         self.wide = not (self.k % self.vector or x.pointer % VECTOR or apart[0] * size % VECTOR) and (transposed or self.wide_out)
         steps = scale.strides if len(scale.shape) == 2 else (*scale.strides, 0)[:2] if scale.shape else (0, 0)
-        self.strides = {"x_row": apart[0], "q_row": apart[1], "scale_row": steps[0] if rows > 1 else 0, "scale_column": steps[1]}
+        of_row, of_column = steps[0] if rows > 1 else 0, steps[1] if scale.shape[1:] > (1,) else 0
+        self.strides = {"x_row": apart[0], "q_row": apart[1], "scale_row": of_row, "scale_column": of_column}
 
     @property
     def tiles(self) -> int:

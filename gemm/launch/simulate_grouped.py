@@ -21,7 +21,7 @@ from ..heuristic.grouped import heuristic
 from ..kernels.clear_groups import clear_groups
 from ..kernels.update_tensormaps import update_tensormaps
 from ..problem.group_parts import spans
-from ..problem.grouped import GroupArrays, GroupOptions, GroupProblem
+from ..problem.grouped import GroupArrays, GroupOptions, GroupProblem, settled
 from ..scheduler.group_table import Layout
 from .group_kernels import kernel_of, records_of_templates
 from .grouped import WRITTEN
@@ -181,7 +181,7 @@ def _views(given: dict[str, Array | None], dtype: str | None, out_dtype: str | N
         array = given.get(name)
         if array is not None:
             views[name] = views["x"]._replace(shape=array.shape, strides=(1,), dtype=integer(array))
-    return GroupArrays(**views)
+    return settled(GroupArrays(**views))
 
 
 _NUMBERS = ("lengths", "gather", "scatter")

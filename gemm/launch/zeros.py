@@ -31,6 +31,8 @@ class Zeros:
         apart = out.strides[0] if batches > 1 else m * row
         if batches == 1 or m == 1 or apart == m * row:              # all lines are as far from one another
             return [(out.pointer, size * (row if m > 1 else apart if batches > 1 else n), size * n, batches * m)]
+        if row == batches * apart:                                  # batches lie between the rows
+            return [(out.pointer, size * apart, size * n, batches * m)]
         if m < batches:
             return [(out.pointer + size * row * at, size * apart, size * n, batches) for at in range(m)]
         return [(out.pointer + size * apart * at, size * row, size * n, m) for at in range(batches)]

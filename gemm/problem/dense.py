@@ -33,7 +33,7 @@ from ..config.parts import (
     TensorCoreSums,
     Tile,
 )
-from .lines import NO_OPERAND, Lines, aligned, check_forwards, mapped, operand, pairwise, result, row_strides
+from .lines import NO_OPERAND, Lines, aligned, check_forwards, check_rows, mapped, operand, pairwise, result, row_strides
 from .scales import check_contiguous_vector, scale_kind, taken
 
 NAMES = {"float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32", "float8_e4m3fn": "e4m3",
@@ -237,7 +237,7 @@ class Problem:
             if array is not None:
                 check_dtype(name, array, ("f16", "bf16", "f32"))
                 check_shape(name, array, shape)
-                result(name, array)
+                check_rows(name, array)
         along = self._bias(arrays.bias)
         return Fusion(options.alpha != 1.0, self._scales(arrays), TYPES[arrays.c.dtype] if arrays.c and options.beta else None,
                       TYPES[arrays.bias.dtype] if arrays.bias else None, along, options.activation,

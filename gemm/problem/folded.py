@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 BATCHED = ("a", "b", "out", "c", "residual")
 """The arrays of a batch that have its products."""
+RESULTS = ("out", "c", "residual")
+"""Of these, those whose rows must stay contiguous."""
 
 
 def folded(arrays: Arrays) -> Arrays:
@@ -77,7 +79,7 @@ def _along(arrays: Arrays, shared: str, axis: int) -> Arrays:
         if name not in BATCHED:
             continue
         made = _first(array) if name == shared else _joined(array, axis)
-        if made is None:
+        if made is None or (name in RESULTS and made.strides[-1] != 1):
             return arrays
         found[name] = made
     return arrays._replace(**found)

@@ -54,6 +54,20 @@ class GroupArrays(NamedTuple):
         return [(name, array) for name, array in zip(self._fields, self, strict=True) if array is not None]
 
 
+def settled(arrays: GroupArrays) -> GroupArrays:
+    """The arrays with strides along extents of 1 that the others give, since those have no meaning: where masked groups have one row each,
+    rows are as far apart as groups, else 0."""
+    changed = {name: array._replace(strides=_settled(array)) for name, array in arrays.named() if 1 in array.shape}
+    return arrays._replace(**changed)
+
+
+def _settled(array: ArrayView) -> tuple[int, ...]:
+    strides = [0 if extent == 1 else stride for extent, stride in zip(array.shape, array.strides, strict=True)]
+    if len(strides) == 3 and array.shape[1] == 1:
+        strides[1] = strides[0]
+    return tuple(strides)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
     """The rest of the arguments of `gemm.group_gemm`."""
@@ -437,4 +451,4 @@ def misfit(ends: Sequence[int], rows: int) -> str | None:
     return None
 
 
-__all__ = ["NAMES", "GroupArrays", "GroupOptions", "GroupProblem", "along_n", "extents", "gathered_rows", "misfit"]
+__all__ = ["NAMES", "GroupArrays", "GroupOptions", "GroupProblem", "along_n", "extents", "gathered_rows", "misfit", "settled"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ptxkit.errors import LaunchError
 from ptxkit.layout import Major
 from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.overlap import refuse_shared_elements
 from ptxkit.types import TYPES
 
 from ..config.parts import AsyncCopies, ElementCopies, OperandCopies, ShiftedCopies, TensorCopies
@@ -128,20 +129,25 @@ def check_forwards(name: str, array: ArrayView) -> None:
                           "array")
 
 
+def check_rows(name: str, array: ArrayView) -> None:
+    """Raise LaunchError unless an array is row-major: D, or what is added to it. Rows and batches of what is only read may share memory."""
+    check_forwards(name, array)
+    if array.shape[-1] > 1 and array.strides[-1] != 1:
+        raise LaunchError(f"{name} has strides {array.strides}: gemm takes row-major results")
+    if array.shape[-2] > 1 and array.strides[-2] >= MOST_STRIDE:
+        raise LaunchError(f"the rows of {name} are {array.strides[-2]} elements apart: it must be less than 2^32; pass a copy whose rows "
+                          "are nearer")
+
+
 def result(name: str, out: ArrayView) -> Lines:
-    """A row-major result, or what is added to it."""
-    (m, n), (row_stride, column_stride) = out.shape[-2:], out.strides[-2:]
+    """A row-major result. Its batches may lie between its rows, as those of a transposed array do."""
+    (m, n), row_stride = out.shape[-2:], out.strides[-2]
     size = TYPES[out.dtype].bits // 8
-    check_forwards(name, out)
-    if n > 1 and column_stride != 1:
-        raise LaunchError(f"{name} has strides {out.strides}: gemm takes row-major results")
-    if m > 1 and row_stride < n:
-        raise LaunchError(f"the rows of {name} are {row_stride} elements apart and have {n}: they must not overlap")
+    check_rows(name, out)
+    refuse_shared_elements(name, out)
     dims: tuple[int, ...] = (n, m)
     strides: tuple[int, ...] = (size * (row_stride if m > 1 else n),)
     if len(out.shape) == 3:
-        if out.shape[0] > 1 and out.strides[0] < (row_stride * (m - 1) if m > 1 else 0) + n:
-            raise LaunchError(f"the batches of {name} are {out.strides[0]} elements apart: gemm needs them not to overlap")
         dims, strides = (*dims, out.shape[0]), (*strides, size * (out.strides[0] if out.shape[0] > 1 else n * m))
     return Lines(dims, strides)
 
@@ -170,5 +176,5 @@ def row_strides(array: ArrayView | None) -> tuple[int, int]:
     return array.strides[-2], (array.strides[0] if len(array.shape) == 3 else 0)
 
 
-__all__ = ["NO_OPERAND", "Lines", "Operand", "aligned", "allows", "check_forwards", "copied_batches", "copied_bytes",
+__all__ = ["NO_OPERAND", "Lines", "Operand", "aligned", "allows", "check_forwards", "check_rows", "copied_batches", "copied_bytes",
            "mapped", "operand", "pairwise", "result", "row_strides"]

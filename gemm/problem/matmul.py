@@ -2,6 +2,7 @@
 
 A vector is a matrix of one row or column. Batch extents that follow one another in memory are one; of what is left, the longest stays a
 batch, and the products differ in the others. A result that is contiguous along its columns is the transposed one of the transposed product.
+The stride of an extent of 1 has no meaning: here it becomes 0, so that nothing depends on it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import TYPES
 
+from .folded import folded
 from .scales import along_matrices
 
 if TYPE_CHECKING:
@@ -56,7 +58,14 @@ def products(arrays: Arrays) -> list[Arrays]:
         found = _matrices(arrays, _outer(a, b))
     else:
         found = [arrays]
-    return [upright(one) for one in found]
+    return [settled(upright(settled(one))) for one in found]
+
+
+def settled(arrays: Arrays) -> Arrays:
+    """The arrays with strides of 0 along extents of 1."""
+    return arrays._replace(**{name: array._replace(strides=tuple(0 if extent == 1 else stride for extent, stride
+                                                                 in zip(array.shape, array.strides, strict=True)))
+                              for name, array in arrays.named()})
 
 
 def _matrices(arrays: Arrays, outer: tuple[int, ...]) -> list[Arrays]:
@@ -114,13 +123,41 @@ def _launches(arrays: Arrays, seen: dict[str, ArrayView], batches: list[tuple[in
 
 
 def upright(arrays: Arrays) -> Arrays:
-    """The transposed product if D is contiguous along its columns and not along its rows; block scales have no transposed kernel."""
-    out = arrays.out
-    if len(out.shape) < 2 or out.strides[-1] == 1 or out.strides[-2] != 1 or out.shape[-1] < 2 or out.shape[-2] < 2:
+    """The transposed product if D is contiguous along its columns and not along its rows, or one row of elements that lie apart; block
+    scales have no transposed kernel. A batch of columns that shares A is turned too where that makes it one product."""
+    out, bias = arrays.out, arrays.bias
+    if len(out.shape) < 2 or not along_matrices(arrays) or (bias is not None and len(bias.shape) > 2):
         return arrays
+    if out.strides[-1] == 1 or out.shape[-1] < 2:
+        return _row_of_columns(arrays)
+    if out.strides[-2] != 1 and out.shape[-2] != 1:
+        return arrays
+    for name in ("c", "residual"):
+        array = getattr(arrays, name)
+        if array is not None and not _lies_along_columns(array):
+            raise LaunchError(f"{name} has strides {array.strides} and out {out.strides}: out is contiguous along its columns, so {name} "
+                              "must be, too; pass a copy of one of them that lies as the other does")
+    return _transposed(arrays)
+
+
+def _row_of_columns(arrays: Arrays) -> Arrays:
+    """Products of one A and a column each as one product of these columns as rows, where they follow one another."""
+    a, out = arrays.a, arrays.out
+    if len(out.shape) != 3 or out.shape[-1] != 1 or out.shape[0] < 2 or a.shape[0] != out.shape[0] or a.strides[0]:
+        return arrays
+    if not all(_lies_along_columns(array) for array in (out, arrays.c, arrays.residual) if array is not None):
+        return arrays
+    turned = settled(_transposed(arrays))
+    return turned if len(folded(turned).a.shape) == 2 else arrays
+
+
+def _lies_along_columns(array: ArrayView) -> bool:
+    return array.shape[-2] == 1 or array.strides[-2] == 1
+
+
+def _transposed(arrays: Arrays) -> Arrays:
+    """D^T = B^T A^T."""
     bias = arrays.bias
-    if not along_matrices(arrays) or (bias is not None and len(bias.shape) > 2):
-        return arrays
     a_scale, b_scale = (scale and _turned(scale) if scale and len(scale.shape) == 2 else scale
                         for scale in (arrays.a_scale, arrays.b_scale))
     turned = {name: _turned(array) for name, array in arrays.named() if name in BATCHED}
@@ -135,4 +172,4 @@ def _turned(array: ArrayView) -> ArrayView:
     return array._replace(shape=(*outer, n, m), strides=(*apart, column, row))
 
 
-__all__ = ["products", "result_shape", "upright"]
+__all__ = ["products", "result_shape", "settled", "upright"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Container, Iterator
 from typing import Any
 
 from ptxkit.cards import Card
@@ -12,66 +13,83 @@ from ptxkit.cli.errors import UsageError
 from ptxkit.cli.numbers import count, positive
 
 from ..config.dense import DenseConfig
-from ..heuristic import corrections
-from ..heuristic.costs import Columns, Parts, Sizes, estimate, of_card
-from ..heuristic.dense import by_waves, candidates, clocks, heuristic, judged
+from ..config.parts import Loads
+from ..heuristic import copied, corrections, waves
+from ..heuristic.costs import of_card
+from ..heuristic.dense import by_causes, by_waves, clocks, heuristic, judged, timed
 from ..heuristic.tuned import tuned
+from ..heuristic.waves import DRAINED, WORTH_SPLITTING
 from ..problem.dense import Problem
 from . import options as shared
 from .problems import asked
 
 LAYOUTS = ("nt", "nn", "tn", "tt")
 TYPES = ("bf16", "f16", "f32", "e4m3", "e5m2")
-PARTS = ("waves", "steps", "copy", "multiply", "stage", "store", "tiles", "reduction", "memory")
-SHOWN = (*PARTS, "learned")
+PARTS = ("waves", "steps", "copy", "multiply", "stage", "store", "tiles", "reduction", "cluster", "memory", "factor")
+"""Of `costs.Parts`, in this order."""
+TIMES = ("tiles", "reduction", "cluster", "memory")
+"""Of them those that are told in microseconds."""
+SHOWN = (*PARTS, "learned", "further")
 HEADER = """\
 us        the model's time of a launch                  waves   work tiles of a CTA, a partial last wave as its share
 steps     stages of a work tile                         copy    clocks of a stage's copies: lines of the L2, shared by multicast
 multiply  clocks of a stage's products                  stage   clocks of a stage: both, latency, barriers
 store     clocks of a tile's epilogue                   tiles   us of all stages and epilogues of a CTA
-reduction us of adding up the sums of a split K         memory  us of reading operands and writing D
-learned   what measurements of such products say beyond the model: a factor; nothing where they were not asked, behind the model's first"""
+reduction us of adding up the sums of a split K         cluster us until the CTAs of a cluster have begun
+memory    us of reading operands and writing D          factor  how many times as long such kernels take as the causes say
+learned   what measurements of such products say beyond the model: a factor; nothing where they were not asked, behind the model's first
+further   us of threads that copy operands, before the product or in it, and that store elements"""
 
 
 def explained(problem: Problem, card: Card, most: int) -> dict[str, Any]:
-    """The choice and its reason, and the first `most` candidates with the parts of their estimates (`parts` is empty where a model chooses
-    that has no others than the time)."""
+    """The choice and its reason, and the first `most` candidates and the chosen one with the parts of their estimates."""
     table = tuned(problem, card)
     chosen = table or heuristic(problem, card)
-    model = "operands that threads copy" if problem.by_threads else "waves" if by_waves(problem, card) else "costs"
-    by = "the tuned table of the card" if table else f"the model of {model}"
-    rows = list(_by_costs(problem, card) if model == "costs" else _by_time(problem, card))
+    first = _asked_of_trees(problem, card)
+    rows = [_row(problem, config, clocks, card, place in first) for place, (clocks, config) in enumerate(timed(problem, card))]
     place = next((place for place, row in enumerate(rows) if row["config"] == chosen), None)
-    shown = rows[:most]
-    if place is None and model == "costs":
-        costs = of_card(card)
-        parts = estimate(costs, Sizes.of(problem), Columns.of([chosen], card, costs))
-        shown.append(_row(chosen, parts, clocks(problem, chosen, card), 0, card))
-    elif place is not None and place >= most:
-        shown.append(rows[place])
-    return {"card": card.name, "problem": [problem.m, problem.n, problem.k, problem.batches], "by": by, "chosen": chosen, "place": place,
-            "of": len(rows), "us": clocks(problem, chosen, card) / card.clock_mhz, "candidates": shown}
+    own = _row(problem, chosen, clocks(problem, chosen, card), card, True) if place is None else rows[place]
+    shown = rows[:most] + ([own] if place is None or place >= most else [])
+    by = "operands that threads copy" if problem.by_threads else own["model"]
+    return {"card": card.name, "problem": [problem.m, problem.n, problem.k, problem.batches],
+            "by": "the tuned table of the card" if table else f"the model of {by}", "chosen": chosen, "place": place, "of": len(rows),
+            "us": own["us"], "models": models(card), "candidates": shown}
 
 
-def _by_costs(problem: Problem, card: Card) -> Iterator[dict[str, Any]]:
-    all_ = judged(problem, card)
-    first = set(corrections.asked_of(all_.parts.total).tolist())
-    for place, config in all_.fastest_first():
-        yield _row(config, all_.parts, float(all_.clocks[place]), place, card, learned=place in first)
+def models(card: Card) -> dict[str, dict[str, Any]]:
+    """How each model makes a time of its parts, and `launch`, the us until the first stage arrives."""
+    costs, work = of_card(card), "tiles + reduction + cluster"
+    power = f"{costs.overlap:g}"
+    return {"costs": {"launch": costs.launch / card.clock_mhz,
+                      "formula": f"(launch + (({work})^{power} + memory^{power})^(1/{power})) x factor x learned + further"},
+            "waves": {"launch": card.fit.prologue / card.clock_mhz,
+                      "formula": f"launch + max({work}, memory + {DRAINED:g} x (launch + {work})) + further"}}
 
 
-def _row(config: DenseConfig, parts: Parts, total: float, place: int, card: Card, *, learned: bool = True) -> dict[str, Any]:
-    named: dict[str, float | None] = {name: float(getattr(parts, name)[place]) for name in PARTS}
-    for name in ("tiles", "reduction", "memory"):
-        named[name] = float(getattr(parts, name)[place]) / card.clock_mhz
-    named["learned"] = total / float(parts.total[place]) if learned else None
-    return {"config": config, "us": total / card.clock_mhz, "parts": named}
+def _asked_of_trees(problem: Problem, card: Card) -> Container[int]:
+    """The places of the fastest candidates of which the trees were asked."""
+    if problem.by_threads or by_waves(problem, card):
+        return range(sys.maxsize)
+    found = judged(problem, card)
+    asked = set(corrections.asked_of(found.parts.total).tolist())
+    return {rank for rank, (place, _) in enumerate(found.fastest_first()) if place in asked}
 
 
-def _by_time(problem: Problem, card: Card) -> Iterator[dict[str, Any]]:
-    timed = [(clocks(problem, config, card) / card.clock_mhz, place, config) for place, config in enumerate(candidates(problem, card))]
-    for us, _, config in sorted(timed):
-        yield {"config": config, "us": us, "parts": {}}
+def _row(problem: Problem, config: DenseConfig, total: float, card: Card, learned: bool) -> dict[str, Any]:
+    """A candidate with its time and the parts of that."""
+    further, asked, model = 0.0, problem, "costs"
+    if problem.by_threads and isinstance(config.loads, Loads):
+        further, asked = copied.copying(problem, config.loads.align, card), problem.aligned(config.loads.align)
+    if asked.by_threads:
+        parts, further = copied.parts(asked, config, card)
+    elif by_waves(asked, card):
+        parts, model = waves.parts(asked, config, card), "waves"
+    else:
+        parts = by_causes(asked, config, card)[0]
+    named: dict[str, float | None] = {name: float(getattr(parts, name)[0]) / (card.clock_mhz if name in TIMES else 1) for name in PARTS}
+    named["learned"] = (total - further) / float(parts.total[0]) if model == "costs" and learned else None
+    named["further"] = further / card.clock_mhz
+    return {"config": config, "model": model, "us": total / card.clock_mhz, "parts": named}
 
 
 def lines(found: dict[str, Any]) -> Iterator[str]:
@@ -79,14 +97,20 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     m, n, k, batches = found["problem"]
     yield f"{'' if batches is None else f'{batches:,} products of '}{m:,} x {n:,} x {k:,}"
     yield f"{found['card']}: {found['chosen']}"
-    rank = f"the model puts it first of {found['of']}" if found["place"] == 0 else "it is none of the model's candidates" \
-        if found["place"] is None else f"the model puts it in place {found['place'] + 1} of {found['of']}"
+    place = found["place"]
+    rank = f"the model puts it first of {found['of']}" if place == 0 else "it is none of the model's candidates" if place is None \
+        else f"the model puts it in place {place + 1} of {found['of']}"
+    if place and found["by"] == "the model of waves":
+        rank += f", of those that take about as long one that comes before: K is split further only for {1 - WORTH_SPLITTING:.0%} less"
     yield f"chosen by {found['by']}; {rank}, {found['us']:.2f} us"
-    if any(row["parts"] for row in found["candidates"]):
-        yield from ("", HEADER, "", f"{'us':>9} " + " ".join(f"{name:>9}" for name in SHOWN) + "  configuration")
+    yield from ("", HEADER, "")
+    for name in dict.fromkeys(row["model"] for row in found["candidates"]):
+        yield f"by {name}: us = {found['models'][name]['formula']}; launch is {found['models'][name]['launch']:.2f} us"
+    yield ""
+    yield f"{'us':>9} " + " ".join(f"{name:>9}" for name in SHOWN) + "  configuration"
     for row in found["candidates"]:
         mark = " <- chosen" if row["config"] == found["chosen"] else ""
-        yield f"{row['us']:9.2f} " + " ".join(_cell(row["parts"][name]) for name in SHOWN if row["parts"]) + f"  {row['config']}{mark}"
+        yield f"{row['us']:9.2f} " + " ".join(_cell(row["parts"][name]) for name in SHOWN) + f"  {row['config']}{mark}"
 
 
 def _cell(value: float | None) -> str:
@@ -134,4 +158,4 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, DenseConfig) else value
 
 
-__all__ = ["add_arguments", "command", "explained", "lines"]
+__all__ = ["add_arguments", "command", "explained", "lines", "models"]

@@ -53,6 +53,17 @@ def refuse_overlap(named: Iterable[tuple[str, ArrayView]], written: Container[st
                                   f"{name} memory of its own, or pass a copy of {other}")
 
 
+def refuse_shared_elements(name: str, array: ArrayView) -> None:
+    """Raise LaunchError if elements of a written array share memory with one another: what is left there would depend on the order of the
+    stores. Each extent must be further apart than all that lies below it reaches."""
+    reached = 0
+    for stride, extent in sorted((stride, extent) for stride, extent in zip(array.strides, array.shape, strict=True) if extent > 1):
+        if 0 not in array.shape and stride <= reached:
+            raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides}: its elements must not overlap; pass a "
+                              "contiguous array")
+        reached += stride * (extent - 1)
+
+
 def _end(array: ArrayView) -> int:
     """The address behind the last element; at most that of the first one if there is none."""
     last = 0
@@ -62,7 +73,11 @@ def _end(array: ArrayView) -> int:
 
 
 def _same(one: ArrayView, other: ArrayView) -> bool:
-    return one[:3] == other[:3] and TYPES[one.dtype].bits == TYPES[other.dtype].bits
+    return one[:2] == other[:2] and _steps(one) == _steps(other) and TYPES[one.dtype].bits == TYPES[other.dtype].bits
+
+
+def _steps(array: ArrayView) -> list[int]:
+    return [stride for extent, stride in zip(array.shape, array.strides, strict=True) if extent > 1]
 
 
 def shares(one: ArrayView, other: ArrayView) -> bool:
@@ -93,4 +108,4 @@ def _bytes(array: ArrayView) -> object:
     return np.asarray(_Interface(array))
 
 
-__all__ = ["MOST_STEPS", "Spans", "refuse_overlap", "shares"]
+__all__ = ["MOST_STEPS", "Spans", "refuse_overlap", "refuse_shared_elements", "shares"]

@@ -266,7 +266,7 @@ def test_what_threads_cannot_copy(changes: dict[str, Any], word: str) -> None:
 
 def test_a_table_keeps_what_is_shifted() -> None:
     problem = asked(40, 9001, 4001)
-    for config in itertools.islice((one for one in copied.candidates(problem, H200) if one.loads != problem.loads(Static())), 5):
+    for config in itertools.islice((one for _, one in copied.timed(problem, H200) if one.loads != problem.loads(Static())), 5):
         assert knobs(config, problem)["ahead"] > 1
         assert revive(knobs(config, problem), problem) == config
 

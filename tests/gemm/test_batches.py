@@ -401,7 +401,8 @@ def test_more_tiles_than_their_numbers_have_bits_for_are_refused():
 
 @pytest.mark.parametrize(("shape", "strides", "calls"), [
     ((5, 8), (8, 1), 1), ((5, 8), (12, 1), 1), ((1, 8), (99, 1), 1), ((4, 5, 8), (40, 8, 1), 1), ((4, 5, 8), (60, 12, 1), 1),
-    ((4, 5, 8), (50, 8, 1), 4), ((50, 3, 8), (40, 8, 1), 3), ((70_000, 1, 8), (16, 8, 1), 1), ((3, 5, 8), (8, 24, 1), 3),
+    ((4, 5, 8), (50, 8, 1), 4), ((50, 3, 8), (40, 8, 1), 3), ((70_000, 1, 8), (16, 8, 1), 1),
+    ((3, 5, 8), (8, 24, 1), 1), ((3, 5, 8), (8, 32, 1), 3),
     ((1, 5, 8), (7, 8, 1), 1), ((1, 1, 8), (3, 5, 1), 1)])
 def test_products_with_k_0_are_cleared_in_few_calls_and_nothing_beside_them(shape, strides, calls):
     fills = Zeros(ArrayView(1000, shape, strides, "f32", 0, "other")).fills()
@@ -432,7 +433,8 @@ def test_what_no_fit_has_seen_is_held_back_until_one_has(monkeypatch):
 
 @pytest.mark.parametrize(("a", "b", "out", "wanted"), [
     ((2, 128, 512), (512, 384), (2, 128, 384), (None, 256, 384)), ((4, 3, 1, 512), (512, 384), (4, 3, 1, 384), (None, 12, 384)),
-    ((7, 512), (5, 512, 384), (5, 7, 384), (5, 7, 384)), ((1, 7, 512), (1, 512, 384), (1, 7, 384), (None, 7, 384))])
+    ((7, 512), (5, 512, 384), (5, 7, 384), (5, 7, 384)),
+    ((7, 512), (5, 512, 1), (5, 7, 1), (None, 5, 7)), ((1, 7, 512), (1, 512, 384), (1, 7, 384), (None, 7, 384))])
 def test_batches_that_torch_broadcasts_are_one_product_where_they_can_be(a, b, out, wanted):
     one, = products(Arrays(*(ArrayView(0, shape, contiguous_strides(shape), "bf16", 0, "other") for shape in (a, b, out))))
     problem = Asked(folded(one))

@@ -18,13 +18,15 @@ from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Dynamic, Loads, Pingpong, Static, StreamK, Swizzle, Tile
 from ptxkit.gemm.heuristic import corrections, costs, rings, space
 from ptxkit.gemm.heuristic.costs import Columns, Costs, Sizes, estimate
-from ptxkit.gemm.heuristic.dense import CORRECTED_ROWS, SHALLOW, by_waves, clocks, heuristic, judged
+from ptxkit.gemm.heuristic.dense import CORRECTED_ROWS, SHALLOW, by_waves, candidates, clocks, heuristic, judged, timed
 from ptxkit.gemm.heuristic.space import Rows
-from ptxkit.gemm.heuristic.tuned import knobs
+from ptxkit.gemm.heuristic.tuned import knobs, tuned
+from ptxkit.gemm.heuristic.waves import WORTH_SPLITTING
 from ptxkit.gemm.launch.dense import check_config
 from ptxkit.gemm.launch.grid import Grid
 from ptxkit.gemm.tools import fit, further, grow, measured
 from ptxkit.gemm.tools.bench.shapes import drawn
+from ptxkit.gemm.tools.explain import explained, lines
 from ptxkit.gemm.tools.grow import Growth
 from ptxkit.gemm.tools.problems import asked, described
 from ptxkit.types import TYPES
@@ -306,6 +308,55 @@ def test_a_fit_finds_what_made_the_times_and_its_regret_is_that_of_the_choice(tm
     assert main(["fit", str(path), "--card", "h200", "--turns", "1", "--rounds", "0", "--output", str(tmp_path / "card.json")]) == 0
     assert not (tmp_path / "card.trees.json").exists()                  # trees correct no constants but their own
     assert main(["fit", str(path), "--card", "h100", "--output", str(tmp_path / "card.json")]) == 1
+
+
+def different(rng):
+    """Products of which each model chooses some: few and many rows, odd extents, batches, promoted sums."""
+    for _ in range(40):
+        word, unit, batches = rng.choice(("bf16", "f32", "e4m3")), rng.choice((1, 16, 64)), rng.choice((None, None, 1, 30))
+        m, n, k = (max(1, round(2 ** rng.uniform(0, 12)) // unit) * unit for _ in range(3))
+        fp8 = word == "e4m3"
+        yield asked(rng.choice((4, 16, m)), n, k, word, out="bf16" if fp8 else None, layout=rng.choice(("nt", "nn")), batches=batches,
+                    fast_accum=False if fp8 and rng.random() < 0.5 else None, batch_invariant=rng.random() < 0.2)
+
+
+def test_what_explain_says_of_a_candidate_makes_its_time():
+    """The formula that is printed gives each candidate's time from the parts that are printed; and the choice is the model's first."""
+    rng = random.Random(7)
+    seen = set()
+    for problem in different(rng):
+        card = rng.choice(list(CARDS.values()))
+        found = explained(problem, card, 5)
+        told = list(lines(found))
+        assert found["by"].startswith("the model") == (tuned(problem, card) is None)
+        assert f"{found['us']:.2f} us" in told[2]
+        assert [row["us"] for row in found["candidates"] if row["config"] == found["chosen"]] == [found["us"]]
+        if found["by"].startswith("the model") and found["by"] != "the model of waves":
+            assert found["place"] == 0
+            assert all(row["us"] >= found["us"] for row in found["candidates"])
+        for row in found["candidates"]:
+            model = found["models"][row["model"]]
+            seen.add((row["model"], found["by"]))
+            assert any(model["formula"] in line for line in told)
+            if row["parts"]["learned"] is None:
+                if row["model"] == "costs":
+                    continue                    # of which the trees were not asked
+                row["parts"]["learned"] = 1
+            made = eval(model["formula"].replace("^", "**").replace(" x ", " * "), {"max": max, "launch": model["launch"]}, row["parts"])
+            assert made == pytest.approx(row["us"], rel=1e-3 if row["model"] == "costs" else 1e-9)      # the exponent is printed rounded
+    assert {"costs", "waves"} == {model for model, _ in seen}
+    assert "the model of operands that threads copy" in {by for _, by in seen}
+
+
+def test_candidates_of_every_model_come_fastest_first():
+    """As the tuner takes the first of them. The heuristic's takes no longer than the first, but for what a change is worth."""
+    for problem in different(random.Random(8)):
+        found = list(itertools.islice(timed(problem, H200), 50))
+        assert [time for time, _ in found] == sorted(time for time, _ in found)
+        assert [config for _, config in found] == list(itertools.islice(candidates(problem, H200), 50))
+        assert clocks(problem, heuristic(problem, H200), H200) <= found[0][0] / WORTH_SPLITTING
+        for time, config in found[:1]:
+            assert clocks(problem, config, H200) == pytest.approx(time)
 
 
 def test_explain_tells_the_choice_and_its_parts(capsys):

@@ -204,6 +204,12 @@ def test_what_cannot_be_is_refused_in_a_sentence(changes: dict[str, Any], words:
         QuantiseProblem(**{**right, **changes})
 
 
+def test_strides_along_extents_of_1_mean_nothing() -> None:
+    x, q, scale = seen((1, 64), strides=(-64, 1)), seen((1, 64), "e4m3", (1 << 40, 1)), seen((1, 1), "f32", (-1, -1))
+    plain = QuantiseProblem(seen((1, 64)), seen((1, 64), "e4m3"), seen((1,), "f32"), "row")
+    assert QuantiseProblem(x, q, scale, "row").strides == plain.strides
+
+
 def test_other_arguments_are_refused_before_anything_is_allocated() -> None:
     with pytest.raises(LaunchError, match="dtype='bf16': it is e4m3 or e5m2"):
         gemm.quantize(seen((16, 64)), dtype="bf16")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ptxkit.cards import H200
 from ptxkit.errors import LaunchError
 from ptxkit.gemm import Adapter
+from ptxkit.gemm.heuristic.grouped import heuristic
 from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.gemm.launch.simulate_grouped import simulate as simulate_groups
 from ptxkit.gemm.problem.dense import Arrays, Problem
-from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
-from ptxkit.runtime.arrays import ArrayView
+from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem, settled
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 LAYOUTS = {"cu_seqlens": ([1, 3, 3, 6], (9,), {1, 2, 3, 4, 5}), "masked": ([2, 0, 4], (3, 4), {0, 1, 8, 9, 10, 11}),
            "contiguous": ([0, -1, 2, 2, -1, 1, -1], (7,), {0, 2, 3, 5})}
@@ -81,6 +83,35 @@ def test_flipped_batches_and_groups_are_refused_too():
         arrays[name] = view._replace(strides=(-view.strides[0], *view.strides[1:]))
         with pytest.raises(LaunchError, match="not negative"):
             GroupProblem(GroupArrays(**arrays), GroupOptions())
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_strides_of_groups_along_extents_of_1_mean_nothing(groups, rows):
+    """Of masked groups of one row, which may be the first rows of larger ones, and of one group."""
+    shapes = {"x": (groups, rows, 64), "w": (groups, 1, 64), "out": (groups, rows, 1), "lengths": (groups,), "x_scale": (groups, rows, 1),
+              "w_scale": (groups, 1, 1)}
+    types = {"x": "e4m3", "w": "e4m3", "lengths": "s32", "x_scale": "f32", "w_scale": "f32"}
+    plain = {name: seen(shape, contiguous_strides(shape), types.get(name, "bf16"), 1 << 30 + place)
+             for place, (name, shape) in enumerate(shapes.items())}
+    junk = {name: array._replace(strides=tuple(stride if extent > 1 else -7 for extent, stride
+                                               in zip(array.shape, array.strides, strict=True))) for name, array in plain.items()}
+    found = []
+    for arrays in (settled(GroupArrays(**plain)), settled(GroupArrays(**junk))):
+        problem = GroupProblem(arrays, GroupOptions("masked"))
+        found.append((problem.x_lines, problem.w_lines, problem.y_lines, problem.arguments(arrays, heuristic(problem), len)))
+    assert found[0] == found[1]
+
+
+def test_groups_of_one_row_may_be_the_first_rows_of_larger_ones():
+    rng = np.random.default_rng(1)
+    x, w = rng.standard_normal((3, 5, 64)).astype(np.float16), rng.standard_normal((3, 8, 64)).astype(np.float16)
+    out = np.full((3, 4, 8), 7, np.float16)
+    simulate_groups(x[:, :1], w, np.array([1, 0, 1], np.int32), out[:, :1], layout="masked", card=H200.with_sms(2))
+    for group in (0, 2):
+        assert np.abs(out[group, 0] - w[group].astype(np.float64) @ x[group, 0]).max() < 0.05
+        out[group, 0] = 7
+    assert (out == 7).all()
 
 
 @pytest.mark.gpu
