@@ -127,14 +127,14 @@ class SharedAddress(Value):
 
     def operand(self) -> tree.Address:
         builder = _within(self.plan)
-        self.seen = len(builder.body)
+        self.seen = builder.now
         base = _symbol(builder) if self.dynamic is None else self.dynamic.operand()
         return tree.Address(base, self.offset)
 
     def register(self) -> Reg[u32]:
         """The shared-window address (32 bits) in a register."""
         builder = _within(self.plan)
-        self.seen = len(builder.body)
+        self.seen = builder.now
         if self.dynamic is None and not self.offset:
             return base_register(builder)
         inputs = () if self.dynamic is None else (self.dynamic,)
@@ -154,7 +154,7 @@ class SharedAddress(Value):
     def plus(self, index: Index, stride: int) -> tuple[int, Reg[u32] | None]:
         """(offset, register part) of the place `index * stride` bytes after this one."""
         builder = _within(self.plan)
-        self.seen = len(builder.body)
+        self.seen = builder.now
         if isinstance(index, int):
             return self.offset + index * stride, self.dynamic
         if isinstance(index, Special):
@@ -297,7 +297,7 @@ class TileView(SharedAddress, Generic[T]):
                 raise TraceError(f"{what} {index} of a tile that has {extent} of them")
         if isinstance(row, int) and isinstance(column, int):
             self._periodic()
-            self.seen = len(current().body)
+            self.seen = current().now
             return SharedAddress(self.offset + self.layout.offset(row, column), self.dynamic)
         if isinstance(across, int):
             here, inner = self._line(0, along, across % 8), 0
@@ -329,7 +329,7 @@ class TileView(SharedAddress, Generic[T]):
         """The register part of a place: the view's, and the line's and the element's in the pattern."""
         builder, layout = _within(self.plan), self.layout
         self._periodic()
-        self.seen = len(builder.body)
+        self.seen = builder.now
         across, along = (index.read() if isinstance(index, Special) else index for index in (across, along))
         base = base_register(builder) if self.dynamic is None else self.dynamic
         mask = max(layout.swizzle // 16 - 1, 0) << 4
@@ -370,7 +370,7 @@ class TileView(SharedAddress, Generic[T]):
         A register `mn` must be a multiple of 8 (K-major) or of the span (MN-major). Emits the address arithmetic once per region.
         """
         builder = _within(self.plan)
-        self.seen = len(builder.body)
+        self.seen = builder.now
         if not isinstance(k, int):
             raise TraceError(f"the depth of a descriptor is an int, not {k!r}: unroll the depth in Python, or choose a stage by register")
         fixed = template(self.layout)

@@ -54,7 +54,7 @@ class Branched:
                 where = position(frame, stored(frame, begin, name) or line_at(code, begin))
                 if local(code, path):
                     _refuse(region.kind, path, new, where)
-                builder.rebound.append((len(builder.body), new, region.kind, name, where))
+                builder.rebound.append((builder.now, new, region.kind, name, where))
 
 
 def check_rebound(builder: Builder, reads: Mapping[str, int]) -> None:

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -17,6 +17,7 @@ from ..grammar.errors import OpcodeError, Position
 from ..grammar.operands import width
 from ..types import Scalar, scalar
 from .ambient import current, tracing
+from .blocks import Block
 from .label import Label
 from .module import ModuleBuilder
 from .reg import Reg, Value
@@ -122,17 +123,19 @@ def verbatim(text: str, *values: Any) -> None:
             builder.body.append(statement)
 
 
-@contextmanager
-def scope() -> Iterator[None]:
+class scope(Block):
     """`with scope():` is PTX's `{ ... }`. Variables that it declares are local to it."""
-    builder = current()
-    outer, builder.body = builder.body, []
-    try:
-        with builder.scope():
-            yield
-    finally:
-        block, builder.body = builder.body, outer
-    builder.body.append(tree.Block(tuple(block)))
+
+    _is = "scope()"
+
+    def __enter__(self) -> None:
+        builder = self._entered()
+        self._open = ExitStack()
+        self._open.enter_context(builder.braces())
+        self._open.enter_context(builder.scope())
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
 
 
 def _filled(text: str, values: tuple[Any, ...]) -> str:

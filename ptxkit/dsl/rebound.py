@@ -88,16 +88,17 @@ def check_namesakes(builder: Builder, region: Region, names: Names, values: Mapp
                 f"Write `loop.{name}`; where the first value is meant, give it another name before the loop",
                 Position(named(frame.f_code.co_filename), line))
         registers = {reg.name for reg in _parts(values[name]) if isinstance(reg, Reg)}
-        if registers and builder.body is builder.main:
-            builder.results.append((len(builder.body), registers, name, frame.f_code, frame.f_lasti))
+        if registers:
+            builder.results.append((builder.now, registers, name, frame.f_code, frame.f_lasti))
 
 
 def check_results(builder: Builder, reads: Mapping[str, int]) -> None:
     """Raise where the code after a loop that carries `total=total` reads `total` and not `loop.total`."""
+    body = builder.statements() if builder.results else []
     for end, registers, name, code, at in builder.results:
         if all(reads.get(register, -1) < end for register in registers):
             continue
-        for each in instructions(builder.main[end:]):
+        for each in instructions(body[end:]):
             read, written = accesses(each)
             if registers & {*read, each.guard.predicate if each.guard else ""}:
                 line = loaded(code, name, at)
@@ -132,7 +133,7 @@ def _used(builder: Builder, region: Region, old: Value) -> bool:
     if getattr(getattr(old, "reg", old), "builder", builder) is not builder:
         return False                                 # of an earlier trace
     if not isinstance(old, Reg):
-        return int(getattr(old, "seen", -1)) >= region.start
+        return int(getattr(old, "seen", -1)) >= region.at
     here = tree.Name(old.name)
     for instruction in instructions(builder.body[region.start:]):
         guard = instruction.guard

@@ -432,7 +432,7 @@ class Ptr(NotRead, Value, Generic[T]):
         self.offset = offset
 
     def operand(self) -> tree.Address:
-        self.seen = len(self.reg.builder.body)
+        self.seen = self.reg.builder.now
         return tree.Address(self.reg.operand(), self.offset)
 
     def __repr__(self) -> str:
@@ -446,7 +446,7 @@ class Ptr(NotRead, Value, Generic[T]):
     def __add__(self, index: Index | Reg[integer64]) -> Ptr[T]:
         refuse_dropped("p + i")
         if isinstance(index, int):
-            self.seen = len(self.reg.builder.body)
+            self.seen = self.reg.builder.now
             return Ptr(self.reg, self.type, self.space, self.offset + index * self.size)
         return self.at(index)
 
@@ -464,7 +464,7 @@ class Ptr(NotRead, Value, Generic[T]):
         reg: Reg[Any] = _read(index)
         kind, builder = reg._integer("mad"), reg._here()
         builder.own(self.reg)
-        self.seen = len(builder.body)
+        self.seen = builder.now
         result = builder.register(u64)
         opcode = f"mad.wide.{kind}" if reg.type.bits == 32 else f"mad.lo.{kind}"
         builder.emit(opcode, (result.operand(), reg.operand(), tree.Integer(self.size), self.reg.operand()))
@@ -473,7 +473,7 @@ class Ptr(NotRead, Value, Generic[T]):
 
     def cast(self, type: type[S]) -> Ptr[S]:
         """The same address as a pointer to elements of another type."""
-        self.seen = len(self.reg.builder.body)
+        self.seen = self.reg.builder.now
         return Ptr(self.reg, type, self.space, self.offset)
 
 

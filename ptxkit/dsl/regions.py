@@ -26,14 +26,16 @@ CONSTANT = ("%tid.", "%ntid.", "%ctaid.", "%nctaid.", "%clusterid.", "%nclusteri
 
 
 class Region:
-    """The body of one `with` block: statements `start` to `end` of the trace, and the numbers of the registers made in it."""
+    """The body of one `with` block: statements `at` to `end` of the trace, and the numbers of the registers made in it. In the list that
+    the builder appends to it begins at `start`."""
 
-    __slots__ = ("alone", "before", "condition", "end", "exits", "first", "kind", "last", "of", "out", "parent", "repeats", "start",
+    __slots__ = ("alone", "at", "before", "condition", "end", "exits", "first", "kind", "last", "of", "out", "parent", "repeats", "start",
                  "taken")
 
-    def __init__(self, kind: str, start: int, first: dict[str, int], parent: Region | None) -> None:
+    def __init__(self, kind: str, start: int, at: int, first: dict[str, int], parent: Region | None) -> None:
         self.kind = kind
-        self.start = self.end = start
+        self.start = start
+        self.at = self.end = at
         self.first = first
         self.last: dict[str, int] = first
         self.parent = parent
@@ -56,20 +58,18 @@ class Regions:
         """Where blocks begin (True) and end, in the order of the trace."""
 
     def enter(self, builder: Builder, kind: str, condition: tree.Guard | None = None) -> Region:
-        """Begin a block. One within PTX's braces is not recorded: `raw.scope` keeps its statements apart."""
-        region = Region(kind, len(builder.body), builder.counts(), self.open[-1] if self.open else None)
+        """Begin a block."""
+        region = Region(kind, len(builder.body), builder.now, builder.counts(), self.open[-1] if self.open else None)
         region.condition = condition
-        if builder.body is builder.main:
-            self.open.append(region)
-            self.events.append((region.start, region, True))
+        self.open.append(region)
+        self.events.append((region.at, region, True))
         return region
 
     def leave(self, builder: Builder, region: Region) -> None:
         """End the block that was begun last."""
-        region.end, region.last = len(builder.body), builder.counts()
-        if builder.body is builder.main:
-            self.open.remove(region)
-            self.events.append((region.end, region, False))
+        region.end, region.last = builder.now, builder.counts()
+        self.open.remove(region)
+        self.events.append((region.end, region, False))
 
     def branched(self, depth: int) -> bool:
         """Whether a block within the outermost `depth` ones is one of a branch."""
@@ -101,14 +101,14 @@ class _Paths:
     """The registers among `late` that have been written on every path to the current statement."""
 
     def __init__(self, builder: Builder, late: Mapping[str, Region]) -> None:
-        self.body = builder.body
+        self.body = builder.statements()
         self.events = builder.regions.events
         self.late = late
         self.open: list[Region] = []
         self.written: frozenset[str] = frozenset()
         self.dead = False
         self.lines: dict[str, Position | None] = {}
-        self.values = _Values(builder.body)
+        self.values = _Values(self.body)
 
     def follow(self) -> None:
         events = iter((*self.events, (len(self.body) + 1, None, False)))

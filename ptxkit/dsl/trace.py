@@ -49,7 +49,9 @@ class Builder:
         self.name = name
         self.start = start
         self.body: list[tree.Statement] = []
-        self.main = self.body
+        self._counted, self._before = self.body, 0
+        """The statements of the innermost `raw.scope`, and how many there are before them, less those of the list that it is in."""
+        self._scopes: set[int] = set()
         self.regions = Regions()
         self.remote: set[str] = set()
         """The registers with addresses that mapa made, in this CTA's shared memory or another's."""
@@ -156,6 +158,39 @@ class Builder:
         else:
             remote = any(far) and mnemonic in ("mov", "add", "mad", "cvt")
         (self.remote.add if remote else self.remote.discard)(result)
+
+    # ------------------------------------------------------------------ statements in PTX's braces
+
+    @property
+    def now(self) -> int:
+        """How many statements there are so far, those within `raw.scope` too. Variables and moves of a call are part of the call."""
+        return self._before + len(self._counted)
+
+    @contextmanager
+    def braces(self) -> Iterator[None]:
+        """Statements within `{ ... }`."""
+        outer, counted = self.body, self._counted
+        self._before, self._counted = self.now, []
+        self.body = self._counted
+        try:
+            yield
+        finally:
+            block, end = tree.Block(tuple(self.body)), self.now
+            self.body, self._counted = outer, counted
+            self.body.append(block)
+            self._scopes.add(id(block))
+            self._before = end - len(counted)
+
+    def statements(self) -> list[tree.Statement]:
+        """The statements in their order, those within `raw.scope` too."""
+        return [*self._flat(self.body)] if self._scopes else self.body
+
+    def _flat(self, body: Iterable[tree.Statement]) -> Iterator[tree.Statement]:
+        for each in body:
+            if isinstance(each, tree.Block) and id(each) in self._scopes:
+                yield from self._flat(each.body)
+            else:
+                yield each
 
     # ------------------------------------------------------------------ labels
 
@@ -288,7 +323,7 @@ class Builder:
         """The last statement that reads each name. A name in the first place of an instruction is its result."""
         reads: dict[str, int] = {}
         name = tree.Name
-        for i, statement in enumerate(self.body):
+        for i, statement in enumerate(self.statements()):
             for instruction in (statement,) if isinstance(statement, tree.Instruction) else instructions((statement,)):
                 operands, opcode = instruction.operands, instruction.opcode
                 result = WRITES.get(opcode)
