@@ -14,15 +14,17 @@ from pathlib import PurePath
 from ..grammar.errors import Finding, Position
 
 COLOURS = """
-.ptxkit{--fg:currentColor;--bg:transparent;--dim:#808790;--line:rgba(127,127,127,.45);--soft:rgba(127,127,127,.13);
---turn:rgba(70,120,255,.15);--bad:#d9304f;--badsoft:rgba(217,48,79,.2);--good:#1a7f4b;--look:#a06a00;
+.ptxkit{--fg:currentColor;--bg:transparent;--dim:color-mix(in srgb,currentColor 72%,transparent);
+--line:rgba(127,127,127,.45);--soft:rgba(127,127,127,.13);--turn:rgba(70,120,255,.15);
+--bad:#d9304f;--badsoft:rgba(217,48,79,.2);--good:#1a7f4b;--look:#a06a00;
 --read:rgba(56,132,255,.3);--write:rgba(240,140,30,.4);--update:rgba(160,90,220,.36);--sync:rgba(40,170,90,.33);
 --wait:rgba(127,127,127,.25);--copy:rgba(40,120,200,.42);--flight:rgba(40,120,200,.55);--late:rgba(40,120,200,.28)}
 """
 """The variables of the pages' styles, too."""
 STYLE = COLOURS + """
 .ptxkit{font:13px/1.45 system-ui,sans-serif;color:inherit;max-width:78rem;overflow-x:auto}
-.ptxkit p{margin:.25em 0}.ptxkit .said{color:var(--dim)}.ptxkit .title{font-weight:600;font-size:1.05em}
+.ptxkit p{margin:.25em 0}.ptxkit p,.ptxkit summary,.ptxkit .long{overflow-wrap:anywhere}.ptxkit .long{min-width:16em}
+.ptxkit .said{color:var(--dim)}.ptxkit .title{font-weight:600;font-size:1.05em}
 .ptxkit code,.ptxkit pre,.ptxkit .m{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}
 .ptxkit.ptxkit code{font-size:.95em;color:inherit;background:none;padding:0}
 .ptxkit pre{font-size:12px;line-height:1.5;color:inherit;background:var(--soft);border:0;border-radius:4px;padding:.3em .6em;margin:.25em 0;
@@ -38,9 +40,12 @@ white-space:pre-wrap;color:inherit}
 .ptxkit .v.clean{background:var(--good)}.ptxkit .v.error{background:var(--bad)}.ptxkit .v.look{background:var(--look)}
 .ptxkit .f{border-left:3px solid var(--line);padding-left:.7em;margin:.5em 0}
 .ptxkit .f.error{border-color:var(--bad)}.ptxkit .f.review{border-color:var(--look)}
-.ptxkit .f b{font-weight:600}.ptxkit .f.error b{color:var(--bad)}.ptxkit .f.review b{color:var(--look)}
-.ptxkit svg{display:block;max-width:100%;height:auto;overflow:visible}.ptxkit svg text{fill:currentColor;font:10px ui-monospace,monospace}
+.ptxkit .f b{font-weight:600}.ptxkit .f.error b{color:color-mix(in srgb,var(--bad) 70%,currentColor)}
+.ptxkit .f.review b{color:color-mix(in srgb,var(--look) 70%,currentColor)}
+.ptxkit svg{display:block;max-width:none;height:auto}.ptxkit svg text{fill:currentColor;font:10px ui-monospace,monospace}
 """
+LONG = 40
+"""Characters of a word in a table up to which it is not broken."""
 SUFFIXES = frozenset((".py", ".cu", ".cuh", ".h", ".hpp", ".cc", ".cpp", ".ptx"))
 """Files that a text may name and whose lines are then shown: sources, nothing else of the machine."""
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
@@ -68,7 +73,7 @@ def title(text: str) -> str:
 
 
 def said(text: str) -> str:
-    return f'<p class="said">{escape(text)}</p>'
+    return f'<p class="said">{code(text)}</p>'
 
 
 def code(text: str) -> str:
@@ -105,7 +110,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Seq
 
 def _cell(tag: str, cell: object, number: bool) -> str:
     text = code(cell) if isinstance(cell, str) else escape(str(cell))
-    return f'<{tag} class="n">{text}</{tag}>' if number else f"<{tag}>{text}</{tag}>"
+    kind = "n" if number else "long" if isinstance(cell, str) and max(map(len, cell.split()), default=0) > LONG else ""
+    return f'<{tag} class="{kind}">{text}</{tag}>' if kind else f"<{tag}>{text}</{tag}>"
 
 
 def finding(each: Finding, more: str = "") -> str:

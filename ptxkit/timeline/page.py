@@ -22,7 +22,8 @@ NARROW = 0.7
 """Pixels below which a box is drawn together with others of its name and depth."""
 FIXED = {"load": "#3c76b5", "wait": "#9aa3b0", "mma": "#2d9d5f", "store": "#d98324"}
 OTHERS = ("#8e5bbf", "#c2455a", "#3a9ea5", "#a58a2c", "#6a6fd0", "#b3568f")
-MORE = ("svg .row{fill:var(--soft)}svg .span{stroke:var(--bg);stroke-width:.4}svg .tick{stroke:var(--line)}"
+MORE = (".drawing{overflow-x:auto}.drawing svg{min-width:64rem}"
+        "svg .row{fill:var(--soft)}svg .span{stroke:var(--bg);stroke-width:.4}svg .tick{stroke:var(--line)}"
         ".key{display:inline-block;width:.9em;height:.9em;border-radius:2px;"
         "margin:0 .3em 0 1em;vertical-align:-.1em}table.sums{border-collapse:collapse;font-variant-numeric:tabular-nums}"
         "table.sums td,table.sums th{padding:.1rem .8rem;text-align:right;border:0}table.sums td:nth-child(-n+2),"
@@ -71,7 +72,7 @@ def picture(timeline: Timeline, sms: int, every_warp: bool, window: tuple[float,
     for i, track in enumerate(tracks):
         parts += _row(track, 22 + HEIGHT * i, low, high, scale, colours)
     legend = "".join(f'<span class="key" style="background:{colour}"></span>{escape(name)}' for name, colour in colours.items())
-    return f"<p>{legend}</p>\n" + "\n".join([*parts, "</svg>"])
+    return f'<p>{legend}</p>\n<div class="drawing">' + "\n".join([*parts, "</svg></div>"])
 
 
 def rows(timeline: Timeline, sms: int, every_warp: bool) -> list[Track]:
