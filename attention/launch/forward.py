@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptxkit.errors import LaunchError
 from ptxkit.gemm.launch.dense import Maps, Zeros, compiled
 from ptxkit.gemm.launch.grid import scalars
 from ptxkit.newest import Newest
@@ -16,7 +15,7 @@ from ptxkit.runtime.overlap import refuse_overlap
 from ..config.forward import ForwardConfig
 from ..heuristic import heuristic
 from ..kernels.forward import forward
-from ..problem.forward import Arrays, Options, Problem, lse_shape
+from ..problem.forward import Arrays, Options, Problem, check_config, lse_shape
 from ..problem.refusals import check_scale, flag
 from .grid import Grid
 
@@ -35,7 +34,7 @@ class Plan:
     def __init__(self, problem: Problem, ordinal: int, config: ForwardConfig | None = None) -> None:
         self.problem, self.ordinal = problem, ordinal
         self.config = config or heuristic(problem)
-        _check_config(self.config, problem)
+        check_config(self.config, problem)
         self.compiled = compiled(forward, ordinal, **self.config.parameters)
         self.launcher = self.compiled.launcher(pdl=True)
         device = driver.device(ordinal)
@@ -107,8 +106,7 @@ def attention(q: Any, k: Any, v: Any, is_causal: bool = False, scale: float | No
     return_lse = return_lse if return_lse is False else flag("return_lse", return_lse)
     if scale is not None and type(scale) is not float:
         check_scale(scale)
-    if config is not None and not isinstance(config, ForwardConfig):
-        raise LaunchError(f"config is a {type(config).__name__}: it is a ForwardConfig of ptxkit.attention.config.forward, or None")
+    check_config(config)
     options = is_causal, scale, enable_gqa, config
     seen = None
     if out is None:
@@ -142,15 +140,6 @@ def prepare(arrays: Arrays, options: Options, config: ForwardConfig | None) -> L
     if plan is None:
         plan = _plans[key] = Plan(problem, ordinal, config)
     return Launch(plan, arrays)
-
-
-def _check_config(config: ForwardConfig, problem: Problem) -> None:
-    for name in ("head", "causal", "packed", "lse"):
-        if getattr(config, name) != getattr(problem, name):
-            raise LaunchError(f"this config is not for this problem: its {name} is {getattr(config, name)}, the arguments need "
-                              f"{getattr(problem, name)}")
-    if config.type.__name__ != problem.type:
-        raise LaunchError(f"this config is not for this problem: it is for {config.type.__name__}, the arrays have {problem.type}")
 
 
 def _parts(out: ArrayView) -> list[ArrayView]:

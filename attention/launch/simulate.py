@@ -10,13 +10,14 @@ import numpy as np
 from ptxkit.cards import H200, Card
 from ptxkit.dsl.arguments import WORDS
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.launch.on_cpu import bytes_of, check_overlap
+from ptxkit.gemm.launch.on_cpu import bytes_of, check_numpy, check_overlap
 from ptxkit.runtime.arrays import ArrayView
 
 from ..config.forward import ForwardConfig
 from ..heuristic import heuristic
 from ..kernels.forward import forward
-from ..problem.forward import Arrays, Options, Problem
+from ..problem.forward import Arrays, Options, Problem, check_config
+from ..problem.refusals import flag
 from .grid import Grid
 
 if TYPE_CHECKING:
@@ -50,15 +51,16 @@ def arguments(q: Array, k: Array, v: Array, out: Array, *, is_causal: bool = Fal
               card: Card = H200) -> tuple[tuple[int, int, int], dict[str, Any], Mapping[str, Any]] | None:
     """The grid, the arguments and the compile-time parameters of `forward` for a call, as `simulate` and `ptxkit.prove` take them. None
     where there is nothing to launch; then out and lse are filled."""
-    arrays = Arrays(seen(q, dtype), seen(k, dtype), seen(v, dtype), seen(out, dtype), None if lse is None else seen(lse, None),
-                    None if cu_seqlens is None else seen(cu_seqlens, None))
-    problem = Problem.of(arrays, Options(is_causal, scale, enable_gqa))
+    arrays = Arrays(seen("q", q, dtype), seen("k", k, dtype), seen("v", v, dtype), seen("out", out, dtype),
+                    None if lse is None else seen("lse", lse, None), None if cu_seqlens is None else seen("cu_seqlens", cu_seqlens, None))
+    problem = Problem.of(arrays, Options(flag("is_causal", is_causal), scale, flag("enable_gqa", enable_gqa)))
     check_overlap({"q": q, "k": k, "v": v, "out": out, "lse": lse, "cu_seqlens": cu_seqlens}, ("out", "lse"), in_place=("q",))
     if problem.empty or not problem.keys:
         out[...] = 0
         if lse is not None:
             lse[...] = -np.inf
         return None
+    check_config(config, problem)
     config = config or heuristic(problem)
     grid = Grid(problem, config, card.sms, int(card.l2_mib * (1 << 20)))
     memory = {"lse": np.zeros(1, np.float32) if lse is None else lse.reshape(-1), "out": bytes_of(out),
@@ -67,11 +69,12 @@ def arguments(q: Array, k: Array, v: Array, out: Array, *, is_causal: bool = Fal
     return grid.ctas, {**maps, **grid.arguments(memory.__getitem__)}, config.parameters
 
 
-def seen(array: Array, word: str | None) -> ArrayView:
+def seen(name: str, array: Array, word: str | None) -> ArrayView:
     """The array as a launch on a GPU would see it. Raises LaunchError if attention has no argument of its type."""
+    check_numpy(name, array)
     known = word if array.dtype == np.uint16 and word is not None else WORDS.get(array.dtype.name)
     if known is None:
-        raise LaunchError(f"an array has elements of {array.dtype}: pass bfloat16, float16, or uint16 and the type of its bits as dtype=")
+        raise LaunchError(f"{name} has elements of {array.dtype}: pass bfloat16, float16, or uint16 and the type of its bits as dtype=")
     return ArrayView(0, array.shape, tuple(s // array.itemsize for s in array.strides), known, 0, "numpy")
 
 

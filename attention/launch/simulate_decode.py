@@ -47,7 +47,8 @@ def decode_launches(q: Array, k_cache: Array, v_cache: Array, page_table: Array,
                     card: Card = H200) -> list[tuple[Kernel[...], tuple[int, int, int], dict[str, Any], Mapping[str, Any]]]:
     """The kernel, the grid, the arguments and the compile-time parameters of each launch of a call, as `ptxkit.prove` takes them."""
     given = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table, "lengths": lengths, "out": out, "lse": lse}
-    arrays = DecodeArrays(**{name: None if array is None else seen(array, dtype) for name, array in given.items()})  # type: ignore[arg-type]
+    arrays = DecodeArrays(**{name: None if array is None and name == "lse" else seen(name, array, dtype)        # type: ignore[arg-type]
+                             for name, array in given.items()})
     problem = DecodeProblem.of(arrays, scale)
     check_overlap(given, ("out", "lse"), in_place=("q",))
     if problem.empty:

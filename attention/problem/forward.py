@@ -12,7 +12,7 @@ from ptxkit.runtime.arrays import ArrayView
 from ptxkit.runtime.overlap import refuse_shared_elements
 from ptxkit.types import TYPES
 
-from ..config.forward import HEADS
+from ..config.forward import HEADS, ForwardConfig
 from .refusals import check_heads, check_lse, check_scale
 
 MOST_EXTENT, MOST_STRIDE = (1 << 31) - 1, 1 << 40
@@ -90,6 +90,21 @@ def lse_shape(q: ArrayView, packed: bool) -> tuple[int, ...]:
     return (q.shape[1], q.shape[0]) if packed else q.shape[:3]
 
 
+def check_config(config: ForwardConfig | None, problem: Problem | None = None) -> None:
+    """Raises LaunchError unless this is None or a configuration; and where the problem is known, one for it."""
+    if config is None:
+        return
+    if not isinstance(config, ForwardConfig):
+        raise LaunchError(f"config is a {type(config).__name__}: it is a ForwardConfig of ptxkit.attention.config.forward, or None")
+    if problem is not None:
+        for name in ("head", "causal", "packed", "lse"):
+            if getattr(config, name) != getattr(problem, name):
+                raise LaunchError(f"this config is not for this problem: its {name} is {getattr(config, name)}, the arguments need "
+                                  f"{getattr(problem, name)}")
+        if config.type.__name__ != problem.type:
+            raise LaunchError(f"this config is not for this problem: it is for {config.type.__name__}, the arrays have {problem.type}")
+
+
 def _check(arrays: Arrays, options: Options) -> None:
     q, k, v, out = arrays[:4]
     packed = arrays.cu_seqlens is not None
@@ -116,7 +131,8 @@ def _check(arrays: Arrays, options: Options) -> None:
     if arrays.cu_seqlens is not None:
         seen = arrays.cu_seqlens
         if seen.dtype != "s32" or len(seen.shape) != 1 or seen.shape[0] < 2 or seen.strides != (1,):
-            raise LaunchError(f"cu_seqlens is {seen.dtype} of shape {seen.shape}: it is int32 [sequences + 1], contiguous, rising from 0")
+            raise LaunchError(f"cu_seqlens is {seen.dtype} of shape {seen.shape} and strides {seen.strides}: it is int32 [sequences + 1], "
+                              "contiguous, rising from 0")
 
 
 def _check_heads(heads: int, kv_heads: int, gqa: bool) -> None:
@@ -151,4 +167,4 @@ def _lines(name: str, array: ArrayView, packed: bool) -> Lines:
     return Lines((head, rows, heads, batches), tuple(strides))
 
 
-__all__ = ["Arrays", "Options", "Problem", "lse_shape"]
+__all__ = ["Arrays", "Options", "Problem", "check_config", "lse_shape"]

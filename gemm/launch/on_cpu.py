@@ -23,8 +23,15 @@ WORDS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float8_e4m3fn"
 _INTEGERS = {"int32": "s32", "uint32": "u32"}
 
 
+def check_numpy(name: str, array: Any) -> None:
+    """Raise LaunchError for what is no array of the CPU device."""
+    if not isinstance(array, np.ndarray):
+        raise LaunchError(f"{name} is a {type(array).__name__}, not an array of NumPy, as the CPU device takes them")
+
+
 def view_of(name: str, array: Array, word: str | None) -> ArrayView:
     """The array as a launch sees it; `word` is the type of which unsigned integers have the bits."""
+    check_numpy(name, array)
     known = WORDS.get(array.dtype.name)
     if known is None and array.dtype.kind == "u" and word is not None and TYPES[word].bits == 8 * array.dtype.itemsize:
         known = word
@@ -37,6 +44,9 @@ def view_of(name: str, array: Array, word: str | None) -> ArrayView:
 
 def check_overlap(given: Mapping[str, Array | None], written: Sequence[str] = ("out",), in_place: Sequence[str] = ()) -> None:
     """Raise the LaunchError that a launch would if a written array shares memory with another one."""
+    for name, array in given.items():
+        if array is not None:
+            check_numpy(name, array)
     seen = [(name, ArrayView(array.__array_interface__["data"][0], array.shape, tuple(s // array.itemsize for s in array.strides),
                              f"u{8 * array.itemsize}", 0, name)) for name, array in given.items() if array is not None]
     refuse_overlap(seen, written, in_place)
@@ -109,4 +119,5 @@ def worst(reports: Sequence[Report]) -> Report:
     return next((report for report in reports if report.verdict != "clean"), reports[0])
 
 
-__all__ = ["WORDS", "Array", "bytes_of", "check_overlap", "integer", "lines_of", "map_of", "part_of", "strided", "view_of", "worst"]
+__all__ = ["WORDS", "Array", "bytes_of", "check_numpy", "check_overlap", "integer", "lines_of", "map_of", "part_of", "strided", "view_of",
+           "worst"]

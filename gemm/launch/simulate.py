@@ -49,7 +49,8 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
     given = {"a": a, "b": b, "out": out, "c": c, "bias": bias, "residual": residual, "a_scale": a_scale, "b_scale": b_scale}
     check_overlap(given, in_place=("c", "residual"))
     words = {"a": dtype, "b": dtype}
-    views = {name: view_of(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items() if array is not None}
+    views = {name: view_of(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items()      # type: ignore[arg-type]
+             if array is not None or name not in Arrays._field_defaults}
     arrays, options = Arrays(**views), Options(alpha, beta, activation, accumulate, fast_accum, batch_invariant)
     parts = products(arrays)
     if parts != [arrays]:

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from ptxkit import attention, attention_decode
+from ptxkit.attention.config.forward import ForwardConfig
 from ptxkit.attention.launch import decode, forward
 from ptxkit.attention.launch.simulate import simulate
 from ptxkit.attention.launch.simulate_decode import decode_launches, simulate_decode
 from ptxkit.errors import LaunchError
+from ptxkit.gemm.launch.simulate import simulate as simulate_product
 from ptxkit.gemm.tools.bench import stub
+from ptxkit.types import f16
 
 pytestmark = pytest.mark.ptxas
 FORWARD = {"q": ("bf16", 1, 4, 64, 64), "k": ("bf16", 1, 4, 64, 64), "v": ("bf16", 1, 4, 64, 64), "out": ("bf16", 1, 4, 64, 64)}
@@ -133,9 +136,42 @@ def test_the_cpu_device_refuses_shared_memory_too() -> None:
         simulate_decode(tokens, cache, cache, table, lengths, inside, check=False)
 
 
+@pytest.mark.parametrize(("changed", "words"), [
+    ({"q": [1]}, "q is a list, not an array of NumPy"), ({"v": None}, "v is a NoneType, not an array of NumPy"),
+    ({"out": None}, "out is a NoneType"), ({"lse": [1]}, "lse is a list"), ({"cu_seqlens": [0, 20]}, "cu_seqlens is a list"),
+    ({"k": np.zeros((1, 2, 20, 64), np.uint8)}, "k has elements of u8"), ({"is_causal": np.ones(4)}, "is_causal has the type ndarray"),
+    ({"is_causal": 2}, "is_causal has the type int"), ({"enable_gqa": "x"}, "enable_gqa has the type str"),
+    ({"config": 4}, "config is a int: it is a ForwardConfig"),
+    ({"config": ForwardConfig(64, 128, 48, type=f16, causal=True)}, "its causal is True, the arguments need False"),
+    ({"config": ForwardConfig(128, 128, 48, type=f16)}, "its head is 128, the arguments need 64"),
+    ({"config": ForwardConfig(64, 128, 48, type=f16, lse=True)}, "its lse is True, the arguments need False"),
+    ({"config": ForwardConfig(64, 128, 48)}, "it is for bf16, the arrays have f16")])
+def test_the_cpu_device_refuses_what_the_card_does(changed: dict[str, Any], words: str) -> None:
+    """A configuration with a causal mask computed one, whatever the arguments asked for."""
+    given = {name: np.zeros((1, 2, 20, 64), np.float16) for name in ("q", "k", "v", "out")}
+    simulate(**given, config=ForwardConfig(64, 128, 48, type=f16), check=False)
+    refused(simulate, words, **{**given, **changed})
+
+
+@pytest.mark.parametrize("name", [*DECODE, "lse"])
+def test_decode_on_the_cpu_device_takes_arrays(name: str) -> None:
+    q, cache = np.zeros((2, 4, 64), np.float16), np.zeros((5, 16, 2, 64), np.float16)
+    given = {"q": q, "k_cache": cache, "v_cache": cache, "page_table": np.zeros((2, 3), np.int32), "lengths": np.zeros(2, np.int32),
+             "out": q.copy(), "lse": np.zeros((2, 4), np.float32)}
+    for other in ([1], *([None] if name != "lse" else [])):
+        refused(simulate_decode, f"{name} is a {type(other).__name__}, not an array of NumPy", **{**given, name: other})
+
+
 @pytest.mark.parametrize("empty", [{"batches": 0}, {"heads": 0, "kv_heads": 0}, {"heads": 0}])
 def test_decode_of_nothing_launches_nothing(empty: dict[str, int]) -> None:
     shape = {"batches": 2, "heads": 4, "kv_heads": 2, **empty}
     q, cache = np.zeros((shape["batches"], shape["heads"], 64), np.float16), np.zeros((5, 16, shape["kv_heads"], 64), np.float16)
     table, lengths = np.zeros((shape["batches"], 3), np.int32), np.zeros(shape["batches"], np.int32)
     assert decode_launches(q, cache, cache, table, lengths, q.copy()) == []
+
+
+@pytest.mark.parametrize("name", ["a", "b", "out", "bias"])
+def test_products_on_the_cpu_device_take_arrays(name: str) -> None:
+    given = {"a": np.zeros((8, 8), np.float16), "b": np.zeros((8, 8), np.float16), "out": np.zeros((8, 8), np.float16)}
+    for other in ([[1]], 5, *([None] if name in given else [])):
+        refused(simulate_product, f"{name} is a {type(other).__name__}, not an array of NumPy", **{**given, name: other})
