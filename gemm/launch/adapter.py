@@ -12,8 +12,9 @@ from ptxkit.types import TYPES
 
 from ..config.dense import DenseConfig
 from ..config.parts import StreamK
-from ..problem.dense import Arrays, Options, Problem
+from ..problem.dense import Arrays, Problem
 from ..problem.matmul import products
+from ..problem.options import check_kind, options
 from . import tuning
 from .dense import Launch, Plan, as_one, card_of, check_config, check_overlap, configuration, launches
 from .grid import COUNTER_BYTES, Grid
@@ -45,7 +46,8 @@ class Adapter:
         refuse_gradients(*zip(Arrays._fields, given, strict=True))
         self._arrays = Arrays(*(None if array is None else view(array, name)  # type: ignore[arg-type]
                                 for name, array in zip(Arrays._fields, given, strict=True)))
-        self._options = Options(alpha, beta, activation, accumulate, fast_accum, batch_invariant)
+        self._options = options(alpha, beta, activation, accumulate, fast_accum, batch_invariant)
+        check_kind(config, DenseConfig)
         self.ordinal = same_device(self._arrays.named())
         parts = products(self._arrays)
         if len(parts) > 1:                      # an adapter is one launch

@@ -30,6 +30,8 @@ from ..problem.dense import PLAIN, Arrays, Options, Problem, type_name
 from ..problem.folded import folded
 from ..problem.lines import Lines
 from ..problem.matmul import products, result_shape
+from ..problem.options import check_kind, flag
+from ..problem.options import options as checked
 from ..scheduler.hilbert import hilbert
 from . import tuning
 from .aligning import CTAS, Copy
@@ -274,9 +276,13 @@ def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, 
     that belongs to the stream; the first call allocates it.
     """
     given = alpha, beta, activation, accumulate, fast_accum, batch_invariant
+    try:
+        plain = given == _PLAIN
+    except (TypeError, ValueError, RuntimeError):       # an array compares its elements
+        plain = False
     alone = c is None and bias is None and residual is None and a_scale is None and b_scale is None
     return _run(a, b, out, _NOTHING if alone else (c, bias, residual, a_scale, b_scale),
-                PLAIN if given == _PLAIN else Options(*given), out_dtype, config, stream)
+                PLAIN if plain else checked(*given), out_dtype, config, stream)
 
 
 def hgemm(a: Any, b: Any, out: Any = None, *, batch_invariant: bool = False, out_dtype: Any = None, stream: Any = None,
@@ -287,13 +293,14 @@ def hgemm(a: Any, b: Any, out: Any = None, *, batch_invariant: bool = False, out
         if seen.dtype not in _SIXTEEN_BITS:
             raise LaunchError(f"a has elements of {seen.dtype}: hgemm multiplies f16 or bf16, gemm.gemm also other types")
         _SIXTEEN_BITS.add(a.dtype)
-    return _run(a, b, out, _NOTHING, _INVARIANT if batch_invariant else PLAIN, out_dtype, config, stream)
+    invariant = batch_invariant is not False and flag("batch_invariant", batch_invariant)
+    return _run(a, b, out, _NOTHING, _INVARIANT if invariant else PLAIN, out_dtype, config, stream)
 
 
 _INVARIANT = Options(batch_invariant=True)
 _NOTHING: tuple[None, ...] = (None,) * 5
-_SIXTEEN_BITS: set[Any] = {"f16", "bf16"}       # and how libraries of arrays that have been seen call them
 _PLAIN = astuple(PLAIN)                         # compared before an object is made: a plain product needs no Options object
+_SIXTEEN_BITS: set[Any] = {"f16", "bf16"}       # and how libraries of arrays that have been seen call them
 
 
 def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_dtype: Any, config: DenseConfig | None, stream: Any) -> Any:
@@ -303,6 +310,8 @@ def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_
         refuse_gradients(("a", a), ("b", b), ("out", out), *zip(Arrays._fields[3:], rest, strict=True))
     if out is None and are_tensors(a, b):
         out, out_dtype = _new(a, b, out_dtype), None
+    if config is not None:
+        check_kind(config, DenseConfig)
     key = None
     if out is not None and out_dtype is None:
         key = marks_of_three(a, b, out)

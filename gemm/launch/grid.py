@@ -16,14 +16,13 @@ from ..kernels.dense import gemm
 from ..kernels.dense_blockscaled import gemm_blockscaled
 from ..kernels.dense_copied import gemm_copied
 from ..kernels.dense_split_k import gemm_split_k
-from ..problem.dense import Arrays, Options, Problem
+from ..problem.dense import MOST_TILES, Arrays, Options, Problem
 from ..problem.lines import Operand
 from ..scheduler.hilbert import MAX_PLACES
 from ..scheduler.stream_k import MIN_STAGES_OF_PART
 from ..scheduler.work import TileDivmod
 from .aligning import Copy, copies
 
-MOST_TILES = 1 << 31        # so that a CTA's next number stays below 2^32
 COUNTER_BYTES = 64 << 10    # counters at the start of a workspace; they are zeros between launches, and no partial sums lie there
 
 

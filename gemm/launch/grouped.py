@@ -28,6 +28,7 @@ from ..kernels.update_tensormaps import update_tensormaps
 from ..problem.dense import type_name
 from ..problem.group_parts import parts
 from ..problem.grouped import NAMES, GroupArrays, GroupOptions, GroupProblem, extents, gathered_rows, misfit, settled
+from ..problem.options import check_kind, group_options
 from ..scheduler.grouped import Order
 from .dense import Maps, card_of, check_out_dtype, compiled
 from .grid import places, scalars
@@ -237,8 +238,8 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
         check(cu_seqlens, view(x if gather is None else gather, "x").shape[0])
     if weights is not None and (x_scale is not None or w_scale is not None):
         raise LaunchError("weights: with scales of operands multiply x_scale, of rows, by them instead")
-    options = GroupOptions("cu_seqlens", _gated(activation), mean_tokens, fast_accum, order, batch_invariant, weights is not None,
-                           _adds(combine))
+    options = group_options("cu_seqlens", _gated(activation), mean_tokens, fast_accum, order, batch_invariant, weights is not None,
+                            _adds(combine))
     if scatter is not None and out is None:
         raise LaunchError("scatter: give out, [rows, N], whose rows the numbers name")
     x_scale = weights if x_scale is None else x_scale
@@ -255,7 +256,7 @@ def group_gemm_masked(x: Any, w: Any, masked_m: Any, *, x_scale: Any = None, w_s
     out [G, rows, N/128], of any strides: those of DeepGEMM, (rows K/128, 1, rows), are taken as they are. Other rows of `out` are not
     written. The rest is as in `group_gemm`.
     """
-    options = GroupOptions("masked", _gated(activation), mean_tokens, fast_accum, order, batch_invariant)
+    options = group_options("masked", _gated(activation), mean_tokens, fast_accum, order, batch_invariant)
     return _run(x, w, masked_m, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
 
 
@@ -269,7 +270,7 @@ def group_gemm_contiguous(x: Any, w: Any, m_indices: Any, *, x_scale: Any = None
     a negative group is skipped. Padding rows in other blocks are multiplied too, even with a negative group. The rest is as in
     `group_gemm`.
     """
-    options = GroupOptions("contiguous", _gated(activation), None, fast_accum, order, batch_invariant)
+    options = group_options("contiguous", _gated(activation), None, fast_accum, order, batch_invariant)
     return _run(x, w, m_indices, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)
 
 
@@ -285,13 +286,13 @@ def check(cu_seqlens: Any, rows: int) -> None:
 
 
 def _gated(activation: str | None) -> bool:
-    if activation not in (None, "silu_and_mul"):
+    if not (activation is None or (isinstance(activation, str) and activation == "silu_and_mul")):
         raise LaunchError(f"activation={activation!r}: it is 'silu_and_mul' or None")
     return activation is not None
 
 
 def _adds(combine: str | None) -> bool:
-    if combine not in (None, "atomic"):
+    if not (combine is None or (isinstance(combine, str) and combine == "atomic")):
         raise LaunchError(f"combine={combine!r}: it is 'atomic', which adds rows in no particular order, or None")
     return combine is not None
 
@@ -302,6 +303,7 @@ def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, o
     if getattr(x, "requires_grad", False) or getattr(w, "requires_grad", False) or getattr(out, "requires_grad", False) \
             or any(getattr(array, "requires_grad", False) for array in scales if array is not None):
         refuse_gradients(("x", x), ("w", w), ("out", out), *zip(GroupArrays._fields[4:], scales, strict=False))
+    check_kind(config, GroupedConfig)
     key: Any = marks(x, w, lengths, out, *scales, *numbers) if out is not None and out_dtype is None else None
     if key is not None:
         key = key, options, config

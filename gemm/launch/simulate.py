@@ -15,8 +15,10 @@ from ptxkit.timeline.simulated import marked
 from ..config.dense import DenseConfig
 from ..heuristic.dense import heuristic
 from ..kernels.align_lines import align_lines
-from ..problem.dense import Arrays, Options, Problem
+from ..problem.dense import Arrays, Problem
 from ..problem.matmul import products
+from ..problem.options import check_kind
+from ..problem.options import options as checked
 from ..scheduler.hilbert import hilbert
 from .aligning import Copy
 from .dense import as_one
@@ -51,7 +53,8 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
     words = {"a": dtype, "b": dtype}
     views = {name: view_of(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items()      # type: ignore[arg-type]
              if array is not None or name not in Arrays._field_defaults}
-    arrays, options = Arrays(**views), Options(alpha, beta, activation, accumulate, fast_accum, batch_invariant)
+    arrays, options = Arrays(**views), checked(alpha, beta, activation, accumulate, fast_accum, batch_invariant)
+    check_kind(config, DenseConfig)
     parts = products(arrays)
     if parts != [arrays]:
         how: dict[str, Any] = {"alpha": alpha, "beta": beta, "activation": activation, "accumulate": accumulate, "fast_accum": fast_accum,

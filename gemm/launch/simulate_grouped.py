@@ -22,10 +22,11 @@ from ..kernels.clear_groups import clear_groups
 from ..kernels.update_tensormaps import update_tensormaps
 from ..problem.group_parts import spans
 from ..problem.grouped import GroupArrays, GroupOptions, GroupProblem, settled
+from ..problem.options import check_kind, group_options
 from ..scheduler.group_table import Layout
 from .group_kernels import kernel_of, records_of_templates
 from .grouped import WRITTEN
-from .on_cpu import WORDS, Array, bytes_of, check_overlap, integer, lines_of, map_of, view_of, worst
+from .on_cpu import WORDS, Array, bytes_of, check_numpy, check_overlap, integer, lines_of, map_of, view_of, worst
 from .ptr_array import PointerArrays, PointerProblem
 
 if TYPE_CHECKING:
@@ -45,10 +46,13 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
     """
     from ptxkit.sim import Report
 
-    options = GroupOptions(layout, gated, mean_tokens, fast_accum, None, batch_invariant, weights is not None, add)
+    options = group_options(layout, gated, mean_tokens, fast_accum, None, batch_invariant, weights is not None, add)
     x_scale = x_scale if weights is None else weights
     given: dict[str, Array | None] = {"x": x, "w": w, "lengths": lengths, "out": out, "x_scale": x_scale, "w_scale": w_scale,
                                      "out_scale": out_scale, "gather": gather, "scatter": scatter}
+    for name in ("x", "w", "lengths", "out"):
+        check_numpy(name, given[name])
+    check_kind(config, GroupedConfig)
     check_overlap(given, WRITTEN)
     arrays = _views(given, dtype, out_dtype)
     problem = GroupProblem(arrays, options)

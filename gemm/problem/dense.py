@@ -43,6 +43,10 @@ BLOCK_COLUMNS = 8           # which an epilogue that works on pairs reads and st
 FEW_ROWS = 128              # of A, up to which a product takes as long as B
 SPAN = 32                   # bytes: rows of a tile that goes through shared memory are multiples of it
 LINE: L2Fetch = 128         # bytes of a line of the L2
+MOST_EXTENT = (1 << 31) - 1024
+"""Coordinates of tensor copies, up to a tile behind the last row, have 32 bits."""
+MOST_TILES = 1 << 31        # so that a CTA's next number stays below 2^32
+SMALL = 64                  # rows and columns of a small tile
 PREFETCH_STAGES = 4         # of B, where every CTA waits for it
 
 
@@ -95,6 +99,7 @@ class Problem:
         shape = (self.m, self.n) if self.batches is None else (self.batches, self.m, self.n)
         if out.shape != shape:
             raise LaunchError(f"out has shape {out.shape}: a {a.shape} times b {b.shape} gives {shape}")
+        self._check_extents(a, b)
         self.a, self.b, self.out = TYPES[a.dtype], TYPES[b.dtype], TYPES[out.dtype]
         self.accumulator = self._accumulator(options)
         self.of_a = self.of_b = NO_OPERAND
@@ -118,6 +123,16 @@ class Problem:
         self.strides = tuple(row_strides(array) for array in (out, arrays.c, arrays.residual))
         self.store = self._store(arrays)
         self.ragged = bool(self.n % BLOCK_COLUMNS)
+
+    def _check_extents(self, a: ArrayView, b: ArrayView) -> None:
+        """Raise LaunchError where numbers of rows, columns or work tiles do not have room."""
+        for name, extent in (("M", self.m), ("N", self.n), ("K", self.k)):
+            if extent >= MOST_EXTENT:
+                raise LaunchError(f"{name} = {extent:,}: extents are less than {MOST_EXTENT:,}; launch parts of the product")
+        least = (1 if self.batches is None else self.batches) * -(-self.m // SMALL) * -(-self.n // SMALL)
+        if least >= MOST_TILES:
+            raise LaunchError(f"a {a.shape} times b {b.shape} is {least:,} tiles of {SMALL} x {SMALL}: a launch has fewer than "
+                              f"{MOST_TILES:,}; launch parts of the batch")
 
     def aligned(self, names: str) -> Problem:
         """The problem after a copy of these operands ("a", "b", "ab") to lines that tensor copies can load."""
@@ -220,16 +235,12 @@ class Problem:
         return not (self.m and self.n and self.batches != 0)
 
     def _accumulator(self, options: Options) -> type[Scalar]:
-        if options.accumulate not in ("f32", "f16"):
-            raise LaunchError(f"accumulate={options.accumulate!r}: sums are 'f32' or 'f16'")
+        check_words(options.activation, options.accumulate)
         if options.accumulate == "f16" and self.a is not f16:
             raise LaunchError(f"accumulate='f16' is for f16 operands, not {self.a.__name__}")
         return TYPES[options.accumulate]
 
     def _fusion(self, arrays: Arrays, options: Options) -> Fusion:
-        activation = options.activation
-        if activation is not None and not callable(activation) and activation not in ACTIVATIONS:
-            raise LaunchError(f"activation={activation!r}: it is one of {', '.join(ACTIVATIONS)}, or a function of one register")
         if options.beta and arrays.c is None:
             raise LaunchError(f"beta={options.beta} without c: pass the matrix that it scales")
         shape = arrays.out.shape
@@ -301,6 +312,16 @@ class Problem:
         return tuple(getattr(self, name) for name in self.__slots__)
 
 
+def check_words(activation: Any, accumulate: Any) -> None:
+    """Raise LaunchError unless an activation and what sums are accumulated in are those that there are. A function is a part of the
+    configuration, which is kept by it, so that it can be hashed."""
+    named = isinstance(activation, str) and activation in ACTIVATIONS
+    if not (activation is None or named or (callable(activation) and type(activation).__hash__ is not None)):
+        raise LaunchError(f"activation={activation!r}: it is one of {', '.join(ACTIVATIONS)}, or a function of one register")
+    if not (isinstance(accumulate, str) and accumulate in ("f32", "f16")):
+        raise LaunchError(f"accumulate={accumulate!r}: sums are 'f32' or 'f16'")
+
+
 def stored(direct: Direct | None, out: type[Scalar], tile: Tile, scheduler: Scheduler, wanted: Store | None = None, *,
            ragged: bool = False) -> Store | None:
     """See `Problem.stored`; `direct` is the widest direct store that is allowed, if not all are. `ragged`: the rows of D end within a block
@@ -338,4 +359,4 @@ def type_name(dtype: Any) -> str | None:
     return word
 
 
-__all__ = ["PLAIN", "Arrays", "Lines", "Options", "Problem", "check_forwards", "extents", "operand", "result", "type_name"]
+__all__ = ["PLAIN", "Arrays", "Lines", "Options", "Problem", "check_forwards", "check_words", "extents", "operand", "result", "type_name"]

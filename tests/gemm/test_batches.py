@@ -12,6 +12,7 @@ import pytest
 
 from ptxkit import gemm
 from ptxkit.cards import H100, H200
+from ptxkit.errors import LaunchError
 from ptxkit.gemm.__main__ import main
 from ptxkit.gemm.collective.epilogue_ops import Fusion
 from ptxkit.gemm.config.dense import DenseConfig, Operands
@@ -393,9 +394,15 @@ def test_the_tiles_of_very_many_products_are_found(scheduler):
 
 
 def test_more_tiles_than_their_numbers_have_bits_for_are_refused():
-    problem = asked(64, 64, 64, batches=1 << 31)
+    for extents, batches in (((64, 64, 64), 1 << 31), ((1 << 30, 1 << 30, 8), None), ((65, 64, 8), 1 << 30)):
+        with pytest.raises(LaunchError, match="launch parts of the batch"):
+            asked(*extents, batches=batches)
+    for extents in itertools.permutations((1 << 31, 8, 8)):
+        with pytest.raises(LaunchError, match=r"[MNK] = 2,147,483,648: extents are less than"):
+            asked(*extents)
+    problem = asked(64, 128, 64, batches=(1 << 30) - 1)
     with pytest.raises(ConfigError, match="launch parts of the batch"):
-        Grid.of(problem, DenseConfig(Operands(batched=True), Tile(64, 64)), 132)
+        Grid.of(problem, DenseConfig(Operands(batched=True), Tile(64, 32)), 132)
     assert Grid.of(asked(64, 64, 64, batches=(1 << 31) - 1), DenseConfig(Operands(batched=True), Tile(64, 64)), 132).ctas == (132, 1, 1)
 
 

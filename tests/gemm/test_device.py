@@ -20,8 +20,10 @@ from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import ClusterShape, Dynamic, Loads, SplitK, StreamK, TensorCopies, Tile
 from ptxkit.gemm.launch import adapter
 from ptxkit.gemm.launch.grid import COUNTER_BYTES, Grid
-from ptxkit.gemm.problem.dense import Arrays, Options, Problem
+from ptxkit.gemm.launch.simulate import simulate
+from ptxkit.gemm.problem.dense import PLAIN, Arrays, Options, Problem
 from ptxkit.gemm.problem.lines import operand
+from ptxkit.gemm.problem.options import options
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.types import f16, f32
@@ -57,6 +59,35 @@ def test_an_operand_is_read_with_the_strides_it_has(eights, lines, pad, transpos
 N_MAJOR = Operands(b_major="mn")
 A, B, OUT = array((16, 32)), array((32, 8), pointer=0x20000), array((16, 8), pointer=0x30000)
 FP8 = {"a": array((16, 256), "e4m3"), "b": array((256, 128), "e5m2", (1, 256)), "out": array((16, 128))}
+
+
+WRONG = [("alpha", None), ("alpha", "2"), ("alpha", np.ones(2)), ("alpha", 1j), ("alpha", 1e39), ("beta", [1.0]), ("activation", ["relu"]),
+         ("activation", np.array("relu")), ("activation", b"relu"), ("accumulate", None), ("accumulate", ["f32"]), ("fast_accum", "yes"),
+         ("fast_accum", np.ones(2)), ("fast_accum", 2), ("batch_invariant", "no"), ("batch_invariant", None),
+         ("batch_invariant", np.ones(2)),
+         ("config", "128x128"), ("config", {}), ("config", DenseConfig)]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG, ids=lambda value: str(value).replace(" ", "")[:30])
+def test_options_of_other_types_are_one_sentence_from_all(name: str, value: Any) -> None:
+    """From can_implement, the call and the CPU device alike, whatever comparing or hashing such a value does."""
+    said = Adapter.can_implement(A, B, OUT, **{name: value})
+    assert said is not None
+    assert said.startswith(f"{name}=")
+    x = np.ones((4, 8), np.float16)
+    out = np.full((4, 4), 7, np.float16)
+    for call in (lambda: gemm.gemm(A, B, OUT, **{name: value}), lambda: simulate(x, x.T, out, **{name: value})):
+        with pytest.raises(LaunchError) as error:
+            call()
+        assert str(error.value) == said
+    assert (out == 7).all()
+
+
+def test_options_may_be_those_of_numpy() -> None:
+    """A flag of NumPy says what Python's says: sums that leave the tensor cores are not those of `fast_accum=np.False_` alone."""
+    assert options(np.float32(2), np.int64(0), None, "f32", np.False_, np.True_) == Options(2.0, 0.0, None, "f32", False, True)
+    assert options(1, 0, None, "f32", None, False) == PLAIN
+    assert options(*[1.0, 0.0, None, "f32", 0, 1]).fast_accum is False
 
 
 @pytest.mark.parametrize(("changes", "word"), [

@@ -273,6 +273,11 @@ def test_random_cases_are_drawn_as_the_seed_says():
         parse("random:5")
     with pytest.raises(ShapeError, match="not 'any'"):
         parse("random:5:3:any")
+    for wrong in ("8x8x64x64:fp9", "8x8x64x64:bf16:nn", "0x8x64x64", "8x8x64x64:bf16:fp8", "8x8x64"):
+        with pytest.raises(ShapeError, match=f"'{wrong}' is no group product"):
+            parse(wrong)
+    with pytest.raises(ShapeError, match="no group product in it"):
+        parse(" , ")
 
 
 def test_the_preset_of_models_has_every_expert_once():

@@ -87,6 +87,9 @@ def case(text: str) -> Case:
     groups, tokens, n, k = (whole(part) for part in size.split("x"))
     kinds = [word for word in words if word in KINDS]
     seeds = [whole(word.removeprefix("drawn=")) for word in words if word.startswith("drawn=")]
+    others = [word for word in words if not (word in (*KINDS, "skewed", "gated", "quantised") or word.startswith("drawn="))]
+    if others or len(kinds) > 1 or not all((groups, tokens, n, k)):
+        raise ValueError(text)
     return Case(groups, tokens, n, k, kinds[0] if kinds else "bf16", "skewed" in words, "gated" in words, "quantised" in words,
                 seeds[0] if seeds else None)
 
@@ -156,6 +159,8 @@ def parse(text: str, kinds: Sequence[str] = KINDS) -> tuple[Case, ...]:
         except (ValueError, IndexError):
             raise ShapeError(f"{word!r} is no group product: it is 8x64x4096x7168:fp8-block:skewed, random:SEED:COUNT, models or burst") \
                 from None
+    if not found:
+        raise ShapeError(f"{text!r} has no group product in it")
     return tuple(dict.fromkeys(found))
 
 

@@ -1,0 +1,67 @@
+"""The arguments of a product that are no arrays, checked as a caller gives them: other types are said in a sentence, before anything is
+compared with them or kept by them."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+from ptxkit.errors import LaunchError
+
+from ..scheduler.group_table import Layout
+from ..scheduler.grouped import ORDERS
+from .dense import Options, check_words
+from .grouped import GroupOptions
+
+MOST = 3.4028234663852886e38
+"""The largest number that f32 has."""
+
+
+def options(alpha: Any, beta: Any, activation: Any, accumulate: Any, fast_accum: Any, batch_invariant: Any) -> Options:
+    """Those of a dense product. Raises LaunchError."""
+    check_words(activation, accumulate)
+    return Options(number("alpha", alpha), number("beta", beta), activation, accumulate, flag("fast_accum", fast_accum, none=True),
+                   bool(flag("batch_invariant", batch_invariant)))
+
+
+def group_options(layout: Layout, gated: bool, mean_tokens: Any, fast_accum: Any, order: Any, batch_invariant: Any, weighted: bool = False,
+                  add: bool = False) -> GroupOptions:
+    """Those of a group product. Raises LaunchError."""
+    if not (order is None or (isinstance(order, str) and order in ORDERS)):
+        raise LaunchError(f"order={_short(order)}: it is {', '.join(ORDERS)}, or None")
+    mean = None if mean_tokens is None else number("mean_tokens", mean_tokens)
+    return GroupOptions(layout, gated, mean, flag("fast_accum", fast_accum, none=True), order,  # type: ignore[arg-type]
+                        bool(flag("batch_invariant", batch_invariant)), weighted, add)
+
+
+def number(name: str, value: Any) -> float:
+    """A number that f32 has, as Python's. Raises LaunchError."""
+    found: Any = value if isinstance(value, Real) else None
+    if found is None or not (abs(found) <= MOST or abs(found) == math.inf or found != found):
+        raise LaunchError(f"{name}={_short(value)}: it is a number as f32 has it; of an array pass array.item()")
+    return float(found)
+
+
+def flag(name: str, value: Any, *, none: bool = False) -> bool | None:
+    """True or False, also as NumPy's or as 1 or 0; `none`: or None. Raises LaunchError for all else, which need not mean what its truth
+    value says."""
+    if none and value is None:
+        return None
+    if type(value).__name__ in ("bool", "bool_") or (type(value) is int and value in (0, 1)):
+        return bool(value)
+    raise LaunchError(f"{name}={_short(value)}: it is True or False{' or None' if none else ''}")
+
+
+def check_kind(config: Any, kind: type) -> None:
+    """Raise LaunchError unless a configuration, if there is one, is of this kind."""
+    if config is not None and not isinstance(config, kind):
+        raise LaunchError(f"config={_short(config)}: it is a {kind.__name__}, or None for the heuristic's")
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+__all__ = ["check_kind", "flag", "group_options", "number", "options"]
