@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ptxkit.errors import LaunchError
 
-from . import attention, attention_decode, combine, cpu, fake, flops, gate, gradients, mapped, products, quantized, route
+from . import attention, attention_decode, combine, cpu, fake, flops, gate, gradients, mapped, products, quantized, route, sharding
 from . import weight_gradient as along_k
 from .framework import torch
 from .record import autocast, below_autograd, recorder, refuse_tangents
@@ -146,6 +146,8 @@ def define() -> None:
         torch.library.register_vmap("ptxkit::gemm", mapped.gemm, lib=_library)
         torch.library.register_vmap("ptxkit::gated_gemm", mapped.gated_gemm, lib=_library)
         flops.define()
+        packets = [getattr(torch.ops.ptxkit, name) for name in (*(operator.name for operator in (*OPERATORS, *IN_PLACE)), *OTHERS)]
+        sharding.define(_library, [getattr(packet, overload) for packet in packets for overload in packet.overloads()])
 
 
 def _define(operator: Operator) -> None:

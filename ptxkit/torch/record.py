@@ -55,6 +55,10 @@ def below_autograd(name: str, overload: Any, gpu: Callable[..., Any], cpu: Calla
         except NotImplementedError as error:
             refuse_subclasses(name, given, error)
             raise
+        except RuntimeError as error:           # of a DTensor's rule, about what the operator itself refused
+            if isinstance(error.__cause__, LaunchError):
+                raise error.__cause__ from None
+            raise
 
     devices = {torch._C.DispatchKey.CUDA: gpu, torch._C.DispatchKey.CPU: cpu}
     straight: dict[int, Callable[..., Any] | None] = {}
@@ -94,7 +98,7 @@ def refuse_subclasses(name: str, given: tuple[Any, ...], error: NotImplementedEr
         kind = type(each)
         if isinstance(each, torch.Tensor) and kind not in (torch.Tensor, torch.nn.Parameter) and not kind.__module__.startswith(_OWN):
             raise LaunchError(f"an argument of {name} is a {kind.__name__}, whose class has no rule for it ({str(error).splitlines()[0]}): "
-                              "pass the plain tensors that it stands for: to_local() of a DTensor, values() of a nested one") from error
+                              "pass the plain tensors that it stands for, values() of a nested one, say") from error
 
 
 def refuse_tangents(name: str, given: tuple[Any, ...]) -> None:

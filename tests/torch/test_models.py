@@ -345,11 +345,13 @@ def test_classes_of_tensors_without_a_rule_are_one_sentence(device: str, group: 
     a, w = randn(8, 32, device=device), randn(24, 32, device=device)
     nested = [torch.nested.nested_tensor([a, a], layout=layout) for layout in (torch.strided, torch.jagged)]
     spread, weight = (distribute_tensor(each, init_device_mesh(device, (1,)), [Replicate()]) for each in (a, w))
-    for given, of, words in ((nested[0], w, "nested tensor"), (nested[1], w, "NestedTensor"), (spread, weight, "DTensor")):
+    for operator, given, of, words in ((ops.gemm, nested[0], w, "nested tensor"), (ops.gemm, nested[1], w, "NestedTensor"),
+                                       (ops.gated_gemm, spread, weight, "DTensor")):
         with pytest.raises(LaunchError, match=words) as error:
-            ops.gemm(given, of.T)
+            operator(given, of.T)
         assert "\n" not in str(error.value)
-    assert torch.equal(ops.gemm(spread.to_local(), w.T), ops.gemm(a, w.T))
+    assert torch.equal(ops.gated_gemm(spread.to_local(), w.T), ops.gated_gemm(a, w.T))
+    assert torch.equal(ops.gemm(spread, weight.T).to_local(), ops.gemm(a, w.T))
 
 
 def test_every_operator_refuses_kinds_of_tensors_by_a_sentence(device: str) -> None:
