@@ -182,7 +182,7 @@ def define(library: Any, overloads: list[Any]) -> None:
 
 def _rule(overload: Any, ways: Callable[..., list[Way]]) -> None:
     """Tell torch a rule. What it finds for a call it keeps for calls that look the same. They are told apart by the arguments after the
-    operands as well: register_sharding alone leaves out which tensors are there, fractions, words and types."""
+    operands as well, of which register_sharding alone leaves out fractions and words."""
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
     from torch.distributed.tensor.experimental import register_sharding

@@ -120,21 +120,27 @@ def what_is_added_is_divided_as_the_result_is(mesh: Any) -> None:
 
 @check
 def a_rule_looks_at_all_arguments(mesh: Any) -> None:
-    """torch keeps what a rule said: a call with the same tensors and another activation, type or place of a tensor is another call."""
-    from torch.distributed.tensor import Partial, Shard
+    """torch keeps what a rule said: a call with as many arguments and another activation or type is another call."""
+    from torch.distributed.tensor import DTensor, Partial, Shard
+    from torch.distributed.tensor._op_schema import OpSchema
 
     a, b, more = randn(8, 18, like=mesh), randn(18, 8, like=mesh), randn(8, 8, like=mesh)
     x, y, z = divided(a, mesh, Shard(1)), divided(b, mesh, Shard(0)), divided(more, mesh, Shard(0))
     for _ in range(2):
         assert ops.gemm(x, y).placements == (Partial(),)
-        found = ops.gemm(x, y, activation="relu")
-        assert not found.placements[0].is_partial()
-        close(found, product(a, b, activation="relu"))
-        found = ops.gemm(x, y, out_dtype=torch.float32)
-        assert found.dtype == whole(found).dtype == torch.float32
+        for dtype in (torch.float32, torch.bfloat16):
+            found = ops.gemm(x, y, out_dtype=dtype)
+            assert found.dtype == whole(found).dtype == dtype
+            found = ops.gemm(x, y, activation="relu", out_dtype=dtype)
+            assert not found.placements[0].is_partial()
+            close(found, product(a, b, activation="relu"))
         close(ops.gemm(x, y, residual=z), product(a, b, residual=more))
         close(ops.gemm(x, y, None, None, z, beta=2.0), product(a, b, c=more, beta=2.0))
         close(ops.gemm(x, y, alpha=3.0), product(a, b, alpha=3.0))
+    known = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info[ops.gemm.default]
+    one, other = (OpSchema(ops.gemm.default, (x._spec, y._spec, None, None, None, 1.0, 0.0, activation, torch.float32), {}, known)
+                  for activation in ("silu", "relu"))
+    assert one != other
 
 
 @check
