@@ -19,7 +19,7 @@ from benchmarks import gallery as benchmark
 from examples.host.gallery import GALLERY, Shape
 from examples.host.problem import Problem, launched, narrow, simulated, taken, wide
 from examples.products import int8, w4a16
-from examples.rows import norms, quantise, topk
+from examples.rows import norms, quantise, softmax, topk
 from ptxkit.cards import H200
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.tools.bench import stub
@@ -219,6 +219,17 @@ def test_an_array_of_a_gpu_begins_at_16_bytes() -> None:
             setattr(other, field, value)
             with pytest.raises(ValueError, match="x has gaps between its elements, or begins at no multiple of 16 bytes: pass a copy"):
                 taken(x=(other, (4, 8)))
+
+
+def test_results_on_a_gpu_have_memory_of_their_own() -> None:
+    with stub.installed():
+        x, y = stub.array("bf16", 4, 64), stub.array("bf16", 4, 64)
+        assert softmax.steps(x, y)
+        y.pointer = x.pointer + 256
+        with pytest.raises(LaunchError, match="y and x share memory"):
+            softmax.steps(x, y)
+        with pytest.raises(ValueError, match=r"x has shape \[64\]: it is \[rows, columns\]"):
+            softmax.steps(stub.array("bf16", 64), y)
 
 
 @pytest.mark.parametrize("name", GALLERY)
