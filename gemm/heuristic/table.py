@@ -150,8 +150,9 @@ def _tables(card: Card) -> Iterator[Table]:
         if (whole := known(card.name)) is None or whole.sms == card.sms:
             yield shipped
     shared, wish = settings().table, settings().tune
-    if shared is not None and not shared.exists():
-        _say(f"PTXKIT_TABLE={shared} is not there: `ptxkit gemm tune --table FILE` makes such a table")
+    if shared is not None and not (shared.is_file() or shared.is_dir()):
+        what = "no file or folder" if shared.exists() else "not there"
+        _say(f"PTXKIT_TABLE={shared} is {what}: `ptxkit gemm tune --table FILE` makes such a table")
     given = [within(path, card) for path in (shared, wish if isinstance(wish, Path) else None, *_also) if path is not None]
     for path in (user_path(card), *given):
         if path is None or not path.is_file():

@@ -145,6 +145,7 @@ def test_without_a_gpu_only_the_host_is_measured(capsys, monkeypatch):
     said = capsys.readouterr()
     assert json.loads(said.out)["host"]["import_ms"] > 0
     assert "there is no GPU" in said.err
+    assert main(["bench", "--no-host", "--shapes", "512"]) == 1         # which measures nothing
     assert main(["bench", "--shapes", "nosuch"]) == 2
     assert main(["bench", "--against", "nosuch"]) == 2
 

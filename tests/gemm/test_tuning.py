@@ -366,6 +366,11 @@ def test_a_result_of_another_card_or_version_is_not_used_and_said_once(wishes, t
     with caplog.at_level(logging.WARNING, "ptxkit"):
         assert found() is None
     assert "is not there" in caplog.text
+    caplog.clear()
+    wishes.table = Path(os.devnull)
+    with caplog.at_level(logging.WARNING, "ptxkit"):
+        assert found() is None
+    assert "is no file or folder" in caplog.text
 
 
 def test_what_is_tuned_never_spoils_a_table_of_others(wishes, tmp_path, caplog) -> None:

@@ -87,7 +87,8 @@ def jobs(options: argparse.Namespace) -> list[tuple[str, Problem, tuple[str, ...
 
 
 def command(options: argparse.Namespace) -> int:
-    """0: measured (without a GPU, only the host); 1: a product was wrong or could not run; 2: options that say nothing."""
+    """0: measured (without a GPU, only the host); 1: a product was wrong or could not run, or nothing was measured; 2: options that say
+    nothing."""
     if options.of:
         return _merged(options)
     if options.grouped:
@@ -118,7 +119,8 @@ def command(options: argparse.Namespace) -> int:
         print(run.closing(results), file=out)
     if options.plot:
         report.plot(options.plot, results)
-    return int(any("ours" in row.get("left_out", {}) for row in results["rows"]))
+    nothing = not results["rows"] and "host" not in results
+    return int(nothing or any("ours" in row.get("left_out", {}) for row in results["rows"]))
 
 
 def _merged(options: argparse.Namespace) -> int:
