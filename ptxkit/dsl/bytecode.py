@@ -87,6 +87,13 @@ def moves(instruction: dis.Instruction) -> tuple[tuple[str, ...], tuple[str, ...
     return (), names if word == "DELETE_FAST" else ()
 
 
+def closed_over(code: CodeType, name: str, after: int, until: int) -> int | None:
+    """The line between two offsets where a function inside this one is made that uses a name; None if there is none."""
+    at = next((each.offset for each in steps_of(code)
+               if after < each.offset < until and each.opname == "LOAD_CLOSURE" and each.argval == name), None)
+    return None if at is None else next((line for first, last, line in code.co_lines() if first <= at < last), None)
+
+
 def loads_between(code: CodeType, after: int, until: int) -> set[str]:
     """The names and attributes that are loaded between two offsets."""
     between = [each for each in steps_of(code) if after < each.offset < until]
@@ -197,5 +204,5 @@ def _decoded(text: bytes, i: int) -> tuple[int, int, int]:
     return opcode, argument, i
 
 
-__all__ = ["augmented", "globals_stored", "last_store", "left_early", "loaded", "loads_between", "local", "moves",
+__all__ = ["augmented", "closed_over", "globals_stored", "last_store", "left_early", "loaded", "loads_between", "local", "moves",
            "steps_of", "targets"]

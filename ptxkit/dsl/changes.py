@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from ..errors import TraceError
-from .bytecode import loaded, loads_between, local
+from .bytecode import closed_over, loaded, loads_between, local
 from .held import FUNCTION, INSIDE, ITERATOR, MAPPING, OBJECT, SEQUENCE, SET, Holder, contents, held, line_at, position, same, stored
 from .plain import changed
 from .reg import Value
@@ -164,7 +164,8 @@ class _Changes:
     def _at(self, path: str) -> int | None:
         """The line of the body that names what leads to a path."""
         root = re.split(r"\W", path, maxsplit=1)[0]
-        return loaded(self.code, root, self.begin, self.frame.f_lasti) or line_at(self.code, self.begin)
+        begin, end = self.begin, self.frame.f_lasti
+        return loaded(self.code, root, begin, end) or closed_over(self.code, root, begin, end) or line_at(self.code, begin)
 
     def _taken(self, path: str) -> None:
         name = path.rpartition(INSIDE)[2]

@@ -91,16 +91,16 @@ def _touch(steps: list[dis.Instruction], i: int, word: str, kind: int) -> int | 
         return -1
     if i + 1 < len(steps) and steps[i + 1].opname in ("LOAD_ATTR", "LOAD_METHOD") and steps[i + 1].argval in _CHANGES:
         return -1
-    return _use(steps, i)
+    return _use(steps, i, len(loads) - loads.index(word) if word in loads else 1)
 
 
-def _use(steps: list[dis.Instruction], i: int) -> int:
-    """What is done with an item of the container that an instruction loads, as `_touch` says it."""
-    depth = 1                                        # the container, and what is loaded after it
+def _use(steps: list[dis.Instruction], i: int, depth: int) -> int:
+    """What is done with an item of the container that an instruction loads, as `_touch` says it. `depth` are the container and what is
+    loaded after it."""
     for each in steps[i + 1:i + 16]:
         word = each.opname
         if word.startswith("LOAD_"):
-            depth += word not in ("LOAD_ATTR", "LOAD_METHOD")
+            depth += 0 if word in ("LOAD_ATTR", "LOAD_METHOD") else len(moves(each)[0]) or 1
         elif word in ("BINARY_SUBSCR", "BINARY_OP") and depth > 1:
             depth -= 1
         else:

@@ -1077,6 +1077,24 @@ def two_with(x: Ptr[u32], n: N) -> None:
         st.global_.u32(x, j.t)
 
 
+@right
+def counted_by_name(x: Ptr[u32], n: N) -> None:
+    counts = [0, 0]
+    with for_range(n) as i:
+        for s in range(2):
+            st.global_.u32(x + s, i)
+            counts[s] += 1
+
+
+@wrong("in Python before this loop")
+def toggled_by_name(x: Ptr[u32], n: N) -> None:
+    parity = [0, 0]
+    with for_range(n) as i:
+        for s in range(2):
+            st.global_.u32(x + parity[s], i)
+            parity[s] ^= 1  # wrong
+
+
 @pytest.mark.parametrize("name", KERNELS.wrongs)
 def test_a_wrong_kernel_is_an_error_at_its_line(name: str) -> None:
     KERNELS.is_refused(name)

@@ -152,8 +152,8 @@ def cm_takes(x: Ptr[u32], n: N) -> None:
 @wrong("was made before this loop")
 def comp(x: Ptr[u32], n: N) -> None:
     it = iter([1, 2, 3, 4])
-    with for_range(n) as i:  # wrong
-        a = [next(it) for _ in range(2)]
+    with for_range(n) as i:
+        a = [next(it) for _ in range(2)]  # wrong
         st.global_.u32(x.at(i), a[0])
 
 
