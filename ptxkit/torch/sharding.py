@@ -1,7 +1,7 @@
 """The rules of the operators for DTensor: how a product is divided among the devices of a mesh, as torch.mm and torch.addmm have it.
 
-torch asks a rule what each extent of a mesh may do, and takes the way that moves the fewest bytes. `torch.distributed.tensor` takes a
-third of a second to import: that is left to those who use it, and the rules are there when it is.
+torch asks a rule what each extent of a mesh may do, and takes the way that moves the fewest bytes. `torch.distributed.tensor` is imported
+by programs that use it, since that takes time, and not by this package: the rules are there when it is.
 """
 
 from __future__ import annotations
