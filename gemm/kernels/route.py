@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from ptxkit import Ptr, Reg, ctaid, for_range, if_, kernel, laneid, lanemask_lt, loop, smem, tid
@@ -26,22 +27,24 @@ def choose_experts(logits: Ptr[f32], weights: Ptr[f32], experts: Ptr[u32], token
     their softmax over those that were chosen, or `over_all` logits of the token.
 
     A warp has a token, and a lane `each` of its logits. They become keys whose order as integers is that of the values: all bits are
-    flipped of a negative one, the sign of another. Each turn takes the largest key and the lowest column that has it, and lane r keeps
+    flipped of a negative one, the sign of another. Adding 0 before makes -0 a 0, and each NaN the one without a sign, which is above
+    all. No value has the key 0, that of what is taken. Each turn takes the largest key and the lowest column that has it, and lane r keeps
     what turn r found. Sums over lanes are added by halves: a token's bits depend on its logits alone.
     """
     lane, token = mov.u32(laneid), mov.u32(ctaid.x) * WARPS + (mov.u32(tid.x) >> 5)
     griddepcontrol.wait()
     griddepcontrol.launch_dependents()
     with if_(token < tokens):                                       # the same in all lanes of a warp
-        row = logits.at(mul.wide.u32(token, count)).cast(u32)
+        row = logits.at(mul.wide.u32(token, count))
         columns = [lane + LANES * i if i else lane for i in range(each)]
-        words = [mov.u32(NONE) for _ in columns]                    # a NaN with its sign: the lowest of all keys
-        for word, column in zip(words, columns, strict=True):
-            ld.global_.nc.u32(word, row.at(column), pred=column < count)
+        values = [mov.f32(-math.inf) for _ in columns]              # of -inf the token's own columns are lower
+        for value, column in zip(values, columns, strict=True):
+            ld.global_.nc.f32(value, row.at(column), pred=column < count)
+        words = [mov.u32(mov.b32(add.rn.f32(value, 0.0))) for value in values]
         keys = [xor.b32(word, mov.u32(shr.s32(mov.s32(word), 31)) | 0x80000000) for word in words]
         if over_all:
             most = _value(warp_reduce(max_.u32, _over(max_.u32, keys)))
-            terms = [selp.f32(_power(mov.b32(word), most), 0.0, column < count) for word, column in zip(words, columns, strict=True)]
+            terms = [selp.f32(_power(value, most), 0.0, column < count) for value, column in zip(values, columns, strict=True)]
             total = warp_reduce(add.rn.f32, _over(add.rn.f32, terms))
         found, where = mov.u32(0), mov.u32(0)
         with for_range(top) as turn:

@@ -45,6 +45,17 @@ def test_a_choice_is_that_of_a_stable_sort(tokens: int, count: int, top: int, ov
     assert (chosen(logits[-1:].copy(), top, over_all)[0] == weights[-1:]).all()
 
 
+@pytest.mark.parametrize("count", [7, 64])
+@pytest.mark.parametrize("word", [0x80000000, 0xFFFFFFFF, 0x7FC00001, 1])
+def test_zeros_are_equal_and_nans_are_above_all(word: int, count: int) -> None:
+    """As torch.topk has them, whatever bits a NaN has; no expert is chosen twice."""
+    bits = np.zeros((3, count), np.uint32)
+    bits[0], bits[1, 1::2], bits[2, count - 2] = word, word, word
+    logits = bits.view(np.float32)
+    right = np.argsort(-np.where(np.isnan(logits), np.inf, logits), axis=1, kind="stable")[:, :5]
+    assert (chosen(logits, 5)[1] == right).all()
+
+
 @pytest.mark.parametrize(("tokens", "top", "count"), [(11, 3, 5), (1, 1, 1), (0, 2, 3), (40, 8, 6), (160, 8, 3), (7, 2, 0), (40, 8, 40),
                                                        (160, 8, 33)])
 @pytest.mark.thinned(3)
