@@ -42,7 +42,7 @@ white-space:pre-wrap;color:inherit}
 .ptxkit .f.error{border-color:var(--bad)}.ptxkit .f.review{border-color:var(--look)}
 .ptxkit .f b{font-weight:600}.ptxkit .f.error b{color:color-mix(in srgb,var(--bad) 70%,currentColor)}
 .ptxkit .f.review b{color:color-mix(in srgb,var(--look) 70%,currentColor)}
-.ptxkit svg{display:block;max-width:none;height:auto}.ptxkit svg text{fill:currentColor;font:10px ui-monospace,monospace}
+.ptxkit svg{display:block;max-width:none;height:auto;overflow:visible}.ptxkit svg text{fill:currentColor;font:10px ui-monospace,monospace}
 """
 LONG = 40
 """Characters of a word in a table up to which it is not broken."""

@@ -38,7 +38,9 @@ SEEN = """(() => {
     const words = [...each.childNodes].filter(n => n.nodeType === 3 && n.data.trim()).map(n => n.data.trim()).join(' ')
     if (!words || each.tagName === 'STYLE' || each.tagName === 'title' || !each.getClientRects().length) continue
     if (each.tagName === 'text') {
-      if (each.getBoundingClientRect().height < SMALLEST) small.push(words)
+      const box = each.getBoundingClientRect(), all = each.ownerSVGElement
+      const cut = getComputedStyle(all).overflow !== 'visible' && box.right > all.getBoundingClientRect().right + 1
+      if (box.height < SMALLEST || cut) small.push(words)
       continue
     }
     const behind = []
@@ -77,6 +79,7 @@ def shown() -> dict[str, Any]:
         "kernel": nasty, "not traced": untraced, "plan": nasty.trace().shared, "findings": nasty.check(),
         "report": nasty.simulate(2, words, 3),
         "5,056 columns": Layout.of(bf16, 16, 5056), "5,056 rows": Layout.of(bf16, 5056, 64, major="mn"),
+        "one chunk": Layout.of(bf16, 5000, 8),
         "descriptor": decode(0x4000004000010040), "tensor map": TensorMapFields(bf16, (5000, 300), (10000,), (64, 64)), "space": space,
         "timeline": axpy.simulate(4, ones, ones.copy(), 256, marks=True).timeline, "entries": entries(example.tile_gemm),
         "stop": session.go(), "session": session, "warps": session.warps(), "barriers": session.barriers(), "flight": session.flight(),
