@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import logging
 import math
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -19,6 +20,7 @@ from ptxkit.gemm.problem.scales import scale_kind
 
 from .framework import torch
 
+_log = logging.getLogger("ptxkit")
 BLOCK = 128
 """How many elements of an extent have one block scale."""
 
@@ -172,12 +174,21 @@ def define(library: Any, overloads: list[Any]) -> None:
 
         for overload in overloads:
             name = overload._schema.name.removeprefix("ptxkit::")
-            if overload._overloadname == "default" and name in RULES:
-                _rule(overload, RULES[name])
-            else:
+            if overload._overloadname != "default" or name not in RULES or not _has_rule(overload, RULES[name]):
                 torch.library.register_torch_dispatch(overload, DTensor, _refuse(overload), lib=library)
 
     when_imported("torch.distributed.tensor", rules)
+
+
+def _has_rule(overload: Any, ways: Callable[..., list[Way]]) -> bool:
+    """Tell torch a rule. Whether this torch takes one: what tells it is experimental, and no reason to fail an import of torch's."""
+    try:
+        _rule(overload, ways)
+    except (ImportError, AttributeError, TypeError) as error:
+        _log.warning("torch %s takes no rule that divides %s among devices; the operator refuses DTensors: %s", torch.__version__,
+                     overload._schema.name, error)
+        return False
+    return True
 
 
 def _rule(overload: Any, ways: Callable[..., list[Way]]) -> None:

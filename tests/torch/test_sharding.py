@@ -48,6 +48,27 @@ def test_rules_come_with_the_module_that_uses_them(program: str) -> None:
     assert (done.stdout, done.returncode) == ("False True\n", 0), done.stderr
 
 
+def test_a_torch_that_takes_no_rule_still_imports() -> None:
+    """What tells torch a rule is experimental. Without it the operators refuse DTensors, and a line of the log says why."""
+    program = """
+import torch
+import torch.distributed.tensor._op_schema as schema
+del schema.RuntimeSchemaInfo
+import ptxkit.torch
+from torch.distributed.tensor import DTensor
+torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+mesh = torch.distributed.init_device_mesh("cpu", (1,))
+a = DTensor.from_local(torch.zeros(8, 8, dtype=torch.bfloat16), mesh)
+try:
+    torch.ops.ptxkit.gemm(a, a)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = ran("-c", program)
+    assert done.stdout.startswith("LaunchError an argument of gemm is a DTensor, and gemm has no rule that divides it"), done.stderr
+    assert "takes no rule that divides ptxkit::gemm among devices; the operator refuses DTensors: cannot import name" in done.stderr
+
+
 def test_an_action_follows_an_import_once(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from ptxkit.torch.sharding import when_imported
 
