@@ -2,8 +2,8 @@
 
 enum {
     PX_CONSTANT, PX_M, PX_N, PX_K, PX_M_TILES, PX_N_TILES, PX_K_TILES, PX_LINE, PX_PANEL, PX_BATCH, PX_A, PX_A_LINE, PX_A_INNER, PX_B,
-    PX_B_LINE, PX_B_INNER, PX_D, PX_LDD, PX_A_SCALE, PX_B_SCALE, PX_A_SCALE_LD, PX_B_SCALE_LD, PX_COUNTERS, PX_SUMS, PX_CURVE, PX_COPY,
-    PX_MAP_A, PX_MAP_B, PX_MAP_D, PX_MAP_A_SCALE
+    PX_B_LINE, PX_B_INNER, PX_D, PX_LDD, PX_A_SCALE, PX_B_SCALE, PX_A_SCALE_LD, PX_A_SCALE_MN, PX_B_SCALE_LD, PX_B_SCALE_K, PX_COUNTERS,
+    PX_SUMS, PX_CURVE, PX_COPY, PX_MAP_A, PX_MAP_B, PX_MAP_D, PX_MAP_A_SCALE
 };
 enum { PX_STATIC, PX_DYNAMIC, PX_SPLIT_IN_CLUSTER, PX_SPLIT_IN_WORKSPACE, PX_STREAM_K };
 enum { PX_MOST_ARGUMENTS = 64, PX_MOST_DEVICES = 16, PX_WORKSPACE_UNIT = 16, PX_MOST_CURVES = 64, PX_MOST_PLACES = 65536,
@@ -273,6 +273,12 @@ static int px_checked(const px_layer *layer, const px_plan *plan, px_product *pr
     return status;
 }
 
+/* The step from one of `count` to the next; 0 where there is no next. */
+static uint64_t px_along(uint64_t count, uint64_t step)
+{
+    return count > 1 ? step : 0;
+}
+
 static uint64_t px_value(const px_layer *layer, const px_plan *plan, const px_product *product, const px_grid *grid,
                          const px_argument *argument)
 {
@@ -288,17 +294,19 @@ static uint64_t px_value(const px_layer *layer, const px_plan *plan, const px_pr
     case PX_PANEL: return 0xFFFFFFFFu / ((lines - 1) % plan->panel + 1);
     case PX_BATCH: return 0xFFFFFFFFu / (grid->rows * grid->columns);
     case PX_A: return (uintptr_t)product->a;
-    case PX_A_LINE: return layer->a_across ? 1 : product->lda;
-    case PX_A_INNER: return layer->a_across ? product->lda : 1;
+    case PX_A_LINE: return px_along(product->m, layer->a_across ? 1 : product->lda);
+    case PX_A_INNER: return px_along(layer->k, layer->a_across ? product->lda : 1);
     case PX_B: return (uintptr_t)product->b;
-    case PX_B_LINE: return layer->b_across ? 1 : product->ldb;
-    case PX_B_INNER: return layer->b_across ? product->ldb : 1;
+    case PX_B_LINE: return px_along(layer->n, layer->b_across ? 1 : product->ldb);
+    case PX_B_INNER: return px_along(layer->k, layer->b_across ? product->ldb : 1);
     case PX_D: return (uintptr_t)product->d;
-    case PX_LDD: return product->ldd;
+    case PX_LDD: return px_along(product->m, product->ldd);
     case PX_A_SCALE: return (uintptr_t)product->a_scale;
     case PX_B_SCALE: return (uintptr_t)product->b_scale;
-    case PX_A_SCALE_LD: return product->a_scale_ld;
-    case PX_B_SCALE_LD: return px_ceil(layer->k, 128);
+    case PX_A_SCALE_LD: return px_along(px_ceil(layer->k, 128), product->a_scale_ld);
+    case PX_A_SCALE_MN: return px_along(product->m, 1);
+    case PX_B_SCALE_LD: return px_along(px_ceil(layer->n, 128), px_ceil(layer->k, 128));
+    case PX_B_SCALE_K: return px_along(px_ceil(layer->k, 128), 1);
     case PX_COUNTERS: return grid->workspace ? (uintptr_t)product->workspace : 0;
     case PX_CURVE: return grid->curve;
     case PX_SUMS: return grid->workspace ? (uintptr_t)product->workspace + PX_COUNTER_BYTES : 0;

@@ -33,7 +33,8 @@ SOURCES = {
     "counters": "PX_COUNTERS", "workspace": "PX_SUMS", "fused_a_scale": "PX_A_SCALE", "fused_b_scale": "PX_B_SCALE",
     "sfa_pointer": "PX_A_SCALE", "sfb_pointer": "PX_B_SCALE"}
 """Where C takes the arguments of dense kernels from, by the names of PTX parameters."""
-BLOCK_SOURCES = {"sfa_k_stride": "PX_A_SCALE_LD", "sfb_mn_stride": "PX_B_SCALE_LD"}
+BLOCK_SOURCES = {"sfa_k_stride": "PX_A_SCALE_LD", "sfa_mn_stride": "PX_A_SCALE_MN", "sfb_mn_stride": "PX_B_SCALE_LD",
+                 "sfb_k_stride": "PX_B_SCALE_K"}
 CONSTANTS = {
     "a_source_batch": 0, "b_source_batch": 0, "shape_batches": 1, "out_batch": 0, "fused_alpha": 1.0, "fused_beta": 0.0,
     "fused_c_pointer": 0, "fused_c_row": 0, "fused_c_batch": 0, "fused_bias": 0, "fused_residual_pointer": 0, "fused_residual_row": 0,
@@ -41,7 +42,6 @@ CONSTANTS = {
 SWAPPED = {"a": "b", "b": "a", "shape_m": "shape_n", "shape_n": "shape_m"}
 """Which argument of the product a kernel of D^T = B^T A^T has under a name. Its tiles are counted for it."""
 SWAPPED_SCALES = {"fused_a_scale": "fused_b_scale", "fused_b_scale": "fused_a_scale"}
-BLOCK_CONSTANTS = {"sfa_mn_stride": 1, "sfb_k_stride": 1}
 MOST_ARGUMENTS = 64     # PX_MOST_ARGUMENTS of gemm.c
 UNIT = 16               # bytes, at multiples of which lines of tensor copies begin
 
@@ -136,10 +136,9 @@ def _value(parameter: Parameter, names: dict[str, str], block: bool) -> tuple[st
         return BLOCK_SOURCES[name], 0
     if name in SOURCES:
         return SOURCES[name], 0
-    given = {**CONSTANTS, **(BLOCK_CONSTANTS if block else {})}
-    if name not in given:
+    if name not in CONSTANTS:
         raise ExportError(f"an export does not know the argument `{name}` of this kernel")
-    return "PX_CONSTANT", _bits(parameter, given[name])
+    return "PX_CONSTANT", _bits(parameter, CONSTANTS[name])
 
 
 def _bits(parameter: Parameter, value: Any) -> int:

@@ -25,7 +25,7 @@ _INTEGERS = {"int32": "s32", "uint32": "u32"}
 
 def check_numpy(name: str, array: Any) -> None:
     """Raise LaunchError for what is no array of the CPU device."""
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, np.ndarray | np.generic):
         raise LaunchError(f"{name} is a {type(array).__name__}, not an array of NumPy, as the CPU device takes them")
 
 

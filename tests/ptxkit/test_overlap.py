@@ -34,13 +34,18 @@ def cells(seen: ArrayView) -> set[int]:
     return {seen.pointer + size * place + byte for place in places for byte in range(size)}
 
 
+def steps(array: ArrayView) -> list[int]:
+    """The strides that lead anywhere."""
+    return [stride for extent, stride in zip(array.shape, array.strides, strict=True) if extent > 1]
+
+
 @settings(deadline=None, max_examples=400)
 @given(views(), views(), st.booleans())
 def test_arrays_share_what_the_sets_of_their_bytes_share(one: ArrayView, other: ArrayView, in_place: bool) -> None:
     wanted = bool(cells(one) & cells(other))
     assert shares(one, other) == wanted
-    same = (one.pointer, one.shape, one.strides, TYPES[one.dtype].bits) == (other.pointer, other.shape, other.strides,
-                                                                            TYPES[other.dtype].bits)
+    same = (one.pointer, one.shape, steps(one), TYPES[one.dtype].bits) == (other.pointer, other.shape, steps(other),
+                                                                           TYPES[other.dtype].bits)
     named = (("a", other), ("out", one)), ("out",), ("a",) if in_place else ()
     if wanted and not (same and in_place):
         with pytest.raises(LaunchError, match=r"out and a share memory: .* or pass a copy of a"):

@@ -1,6 +1,6 @@
 """DTensors in several processes: each check compares products of divided tensors with those of whole ones, and says so in a line.
 
-`python -m tests.torch.sharded --cpu` runs them on the CPU device; without `--cpu` each process has a GPU.
+`python -m tests.torch.sharded --cpu` runs them on the CPU device; without `--cpu` each process has a GPU. Names of checks choose some.
 """
 
 from __future__ import annotations
@@ -324,10 +324,12 @@ def refusals_are_one_sentence(mesh: Any) -> None:
 def work(options: Any, clock: Clock) -> None:
     torch.manual_seed(0)
     mesh = init_device_mesh(clock.device.type, (dist.get_world_size(),))
-    for one in CHECKS:
+    for one in (check for check in CHECKS if not options.checks or check.__name__ in options.checks):
         one(mesh)
         say(f"{one.__name__}: as whole ones")
 
 
 if __name__ == "__main__":
-    launch(work, arguments(__doc__))
+    parser = arguments(__doc__)
+    parser.add_argument("checks", nargs="*", help="default: all")
+    launch(work, parser)

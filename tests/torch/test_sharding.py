@@ -28,13 +28,17 @@ def ran(*arguments: str) -> Any:
     return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
 
 
-@pytest.mark.parametrize("where", [("--cpu",), pytest.param((), marks=pytest.mark.gpu)], ids=["cpu", "cuda"])
-def test_two_processes(where: tuple[str, ...]) -> None:
+FEW = [name for name in NAMES if name not in ("what_is_added_is_divided_as_the_result_is", "batches_and_vectors", "fp8_with_scales")]
+
+
+@pytest.mark.parametrize(("where", "names"), [(("--cpu",), FEW), pytest.param(("--cpu",), NAMES, marks=pytest.mark.sweep),
+                                              pytest.param((), NAMES, marks=pytest.mark.gpu)], ids=["few", "cpu", "cuda"])
+def test_two_processes(where: tuple[str, ...], names: list[str]) -> None:
     if not where and torch.cuda.device_count() < 2:
         pytest.skip(f"torch sees {torch.cuda.device_count()} GPU")
-    done = ran("-m", "tests.torch.sharded", *where)
+    done = ran("-m", "tests.torch.sharded", *where, *names)
     assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.splitlines() == [f"{name}: as whole ones" for name in NAMES]
+    assert done.stdout.splitlines() == [f"{name}: as whole ones" for name in names]
 
 
 @pytest.mark.parametrize("program", [

@@ -82,16 +82,23 @@ def cases(kinds: tuple[str, ...] = KINDS, skew: tuple[bool, ...] = (False, True)
 
 
 def case(text: str) -> Case:
-    """`8x64x4096x7168`, `8x64x4096x7168:fp8-block:skewed`, `8x64x4096x7168:fp8-block:gated:quantised`, `8x64x4096x7168:drawn=3`."""
+    """`8x64x4096x7168`, `8x64x4096x7168:fp8-block:skewed`, `8x64x4096x7168:fp8-block:gated:quantised`, `8x64x4096x7168:drawn=3`. A record
+    may have further words."""
     size, *words = text.split(":")
     groups, tokens, n, k = (whole(part) for part in size.split("x"))
     kinds = [word for word in words if word in KINDS]
     seeds = [whole(word.removeprefix("drawn=")) for word in words if word.startswith("drawn=")]
-    others = [word for word in words if not (word in (*KINDS, "skewed", "gated", "quantised") or word.startswith("drawn="))]
-    if others or len(kinds) > 1 or not all((groups, tokens, n, k)):
-        raise ValueError(text)
     return Case(groups, tokens, n, k, kinds[0] if kinds else "bf16", "skewed" in words, "gated" in words, "quantised" in words,
                 seeds[0] if seeds else None)
+
+
+def _asked(text: str) -> Case:
+    """The case of a command line. Raises ValueError for words that no case has."""
+    words, found = text.split(":")[1:], case(text)
+    known = [word for word in words if word in (*KINDS, "skewed", "gated", "quantised") or word.startswith("drawn=")]
+    if known != words or sum(word in KINDS for word in words) > 1 or not all((found.groups, found.tokens, found.n, found.k)):
+        raise ValueError(text)
+    return found
 
 
 RANDOM_GROUPS, RANDOM_TOKENS, RANDOM_EXTENTS = (4, 256), (1, 4096), (128, 16_000)
@@ -153,7 +160,7 @@ def parse(text: str, kinds: Sequence[str] = KINDS) -> tuple[Case, ...]:
             if name == "random":
                 found += random_cases(whole(numbers[0]), whole(numbers[1]), (numbers[2:3] or ["any8"])[0], kinds)
             else:
-                found += model_cases(kinds) if word == "models" else cases(tuple(kinds)) if word == "burst" else (case(word),)
+                found += model_cases(kinds) if word == "models" else cases(tuple(kinds)) if word == "burst" else (_asked(word),)
         except ShapeError:
             raise
         except (ValueError, IndexError):
