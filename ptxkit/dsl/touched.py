@@ -33,13 +33,18 @@ class Body(NamedTuple):
 
 
 def methods_of(objects: Iterable[Any]) -> dict[str, list[FunctionType]]:
-    """The methods and properties of the users' classes that objects have, by name."""
+    """The methods and properties of the users' classes that objects have, by name; those that set a property by its name and `=`."""
     found: dict[str, list[FunctionType]] = {}
-    for type_ in {each for value in objects for each in type(value).__mro__}:
-        for name, value in vars(type_).items():
-            parts = (value.fget, value.fset) if isinstance(value, property) else (getattr(value, "__func__", value),)
-            found.setdefault(name, []).extend(each for each in parts if isinstance(each, FunctionType))
+    for type_ in dict.fromkeys(each for value in objects for each in type(value).__mro__):
+        for name, function in _methods(type_):
+            found.setdefault(name, []).append(function)
     return found
+
+
+def _methods(type_: type) -> Iterator[tuple[str, FunctionType]]:
+    for name, value in vars(type_).items():
+        parts = {name: value.fget, f"{name}=": value.fset} if isinstance(value, property) else {name: getattr(value, "__func__", value)}
+        yield from ((word, function) for word, function in parts.items() if isinstance(function, FunctionType))
 
 
 def read_first(body: Body, word: str, kind: int, *, counts: bool = False, made: bool = False) -> int | None:
@@ -67,11 +72,14 @@ def _touches(code: CodeType, names: Mapping[str, Any], methods: Mapping[str, lis
         touch = here.get(i, -1)
         if touch is not None and touch >= 0 and not (touch and numbers):
             yield offset, bool(touch)
-        for called, scope in ((inner, names),) if inner else _called(words, names, methods):
+        followed = []
+        for called, scope in ((inner, names),) if inner else _called(words, names, _run_at(steps_of(code), i, names, methods)):
             if called not in seen:
                 seen.add(called)
-                for _, reads in _touches(called, scope, methods, word, kind, counts, seen):
-                    yield offset, reads
+                followed.append([reads for _, reads in _touches(called, scope, methods, word, kind, counts, seen)])
+        # Of several methods of a name the right one is not known: one that assigns first may be it.
+        for reads in sorted(followed, key=lambda reads: bool(reads) and reads[0]):
+            yield from ((offset, each) for each in reads)
 
 
 def _touch(steps: list[dis.Instruction], i: int, word: str, kind: int) -> int | None:
@@ -126,10 +134,25 @@ def _named(code: CodeType) -> tuple[tuple[int, int, tuple[str, ...], CodeType | 
     return tuple(found)
 
 
+def _run_at(steps: list[dis.Instruction], i: int, names: Mapping[str, Any],
+            methods: Mapping[str, list[FunctionType]]) -> list[FunctionType]:
+    """The methods that an instruction may get or run: of `scales.begin` the one of the class of `scales`, where that is known."""
+    each = steps[i]
+    if each.opname not in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"):
+        return []
+    word = f"{each.argval}=" if each.opname == "STORE_ATTR" else str(each.argval)
+    before = moves(steps[i - 1])[0] if i else ()
+    if before and before[-1] in names:
+        for type_ in type(names[before[-1]]).__mro__:
+            if each.argval in vars(type_):
+                return [function for name, function in _methods(type_) if name == word]
+    return methods.get(word, [])
+
+
 def _called(words: Iterable[str], names: Mapping[str, Any],
-            methods: Mapping[str, list[FunctionType]]) -> Iterator[tuple[CodeType, Mapping[str, Any]]]:
-    """The functions that names of variables and attributes stand for, with what their own names stand for."""
-    for value in (each for name in words for each in (*methods.get(name, ()), *((names[name],) if name in names else ()))):
+            methods: Iterable[FunctionType]) -> Iterator[tuple[CodeType, Mapping[str, Any]]]:
+    """The functions that names of variables stand for, and methods, with what their own names stand for."""
+    for value in (*methods, *(names[name] for name in words if name in names)):
         while isinstance(value, MethodType | partial):
             value = value.__func__ if isinstance(value, MethodType) else value.func
         run = vars(type(value))

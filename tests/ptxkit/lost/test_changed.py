@@ -1077,6 +1077,52 @@ def two_with(x: Ptr[u32], n: N) -> None:
         st.global_.u32(x, j.t)
 
 
+class Told:
+
+    def __init__(self, state):
+        self.state = state
+
+    def begin(self, x):
+        st.global_.u32(x + self.state.k, 1)
+
+
+class Tells(Told):
+
+    def begin(self, x):
+        self.state.k = 3
+
+
+OTHERS = [type(f"Told{i}", (Told,), {"begin": lambda self, x: st.global_.u32(x + self.state.k, 1)}) for i in range(12)]
+
+
+@right
+def methods_of_one_name(x: Ptr[u32], n: N) -> None:
+    s = SimpleNamespace(k=0)
+    first, others = Tells(s), [each(s) for each in OTHERS]
+    with for_range(n) as i:
+        first.begin(x)
+        for each in others:
+            each.begin(x)
+
+
+@right
+def methods_of_items_of_one_name(x: Ptr[u32], n: N) -> None:
+    s = SimpleNamespace(k=0)
+    parts = [Tells(s), *(each(s) for each in OTHERS)]
+    with for_range(n) as i:
+        parts[0].begin(x)
+        parts[1].begin(x)
+
+
+@wrong("in Python before this loop")
+def methods_of_one_name_in_the_wrong_order(x: Ptr[u32], n: N) -> None:
+    s = SimpleNamespace(k=0)
+    first, other = Tells(s), Told(s)
+    with for_range(n) as i:  # wrong
+        other.begin(x)
+        first.begin(x)
+
+
 @right
 def counted_by_name(x: Ptr[u32], n: N) -> None:
     counts = [0, 0]
