@@ -6,6 +6,7 @@ from numbers import Real
 from typing import Any
 
 from ptxkit.errors import LaunchError
+from ptxkit.gemm.problem.options import truth
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 LEAST, MOST = 2.0**-100, 2.0**100       # of a scale: in f32, times log2 e and times scores, it is neither 0 nor infinite
@@ -20,8 +21,9 @@ def check_scale(scale: float | None) -> None:
 
 def flag(name: str, value: Any) -> bool:
     """True or False as it is given, also as 1 or 0. Raises LaunchError for all else: a mask, for instance, is not taken for True."""
-    if type(value).__name__ in ("bool", "bool_") or (type(value) is int and value in (0, 1)):
-        return bool(value)
+    found = truth(value)
+    if found is not None:
+        return found
     others = ", and attention has no other masks" if name == "is_causal" else ""
     raise LaunchError(f"{name} has the type {type(value).__name__}: it is True or False{others}")
 

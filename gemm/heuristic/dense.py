@@ -74,7 +74,7 @@ class Judged:
         return of_structure(self.every[self.places[place]], self.problem)
 
     def timed(self) -> Iterator[tuple[float, DenseConfig]]:
-        """The same with their clocks."""
+        """The possible configurations with their clocks, the fastest first."""
         for place, config in self.fastest_first():
             yield float(self.clocks[place]), config
 
@@ -201,8 +201,8 @@ def candidates(problem: Problem, card: Card = H200) -> Iterator[DenseConfig]:
 
 
 def timed(problem: Problem, card: Card = H200) -> Iterator[tuple[float, DenseConfig]]:
-    """The same with the clocks by which the heuristic compares them. Its choice is the first, but of `waves`, where the first of those
-    that take about as long is chosen."""
+    """Configurations worth trying, with the clocks that the heuristic compares, the fastest first. The heuristic takes the first one. Only
+    `waves` may take a later one that is about as fast."""
     if problem.by_threads:
         yield from heapq.merge(copied.timed(problem, card), _aligning(problem, card), key=operator.itemgetter(0))
     elif by_waves(problem, card):

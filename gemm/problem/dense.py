@@ -44,7 +44,7 @@ FEW_ROWS = 128              # of A, up to which a product takes as long as B
 SPAN = 32                   # bytes: rows of a tile that goes through shared memory are multiples of it
 LINE: L2Fetch = 128         # bytes of a line of the L2
 MOST_EXTENT = (1 << 31) - 1024
-"""Coordinates of tensor copies, up to a tile behind the last row, have 32 bits."""
+"""Extents are below this, so that coordinates of tensor copies fit 32 bits up to a tile after the last row."""
 MOST_TILES = 1 << 31        # so that a CTA's next number stays below 2^32
 SMALL = 64                  # rows and columns of a small tile
 PREFETCH_STAGES = 4         # of B, where every CTA waits for it

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BATCHED = ("a", "b", "out", "c", "residual")
 """The arrays of a batch that have its products."""
 RESULTS = ("out", "c", "residual")
-"""Of these, those whose rows must stay contiguous."""
+"""The arrays of a batch whose rows must stay contiguous."""
 
 
 def folded(arrays: Arrays) -> Arrays:

@@ -22,15 +22,14 @@ from ..config.grouped_parts import Scatter, Vectors
 from ..config.parts import BlockScaled, Promoted, Promotion, ScaleLoad, Sums, TensorCoreSums, ThreadScaled
 from ..scheduler.group_table import Layout
 from ..scheduler.grouped import ORDERS, Order
-from .dense import Lines, check_forwards
+from .dense import MOST_EXTENT, Lines, check_forwards
+from .lines import settled_strides
 from .scales import check_contiguous_rows, check_contiguous_vector, group_scale_kind, taken_by_groups
 
 OPERANDS = {"bf16": ("bf16",), "f16": ("f16",), "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}
 RESULTS = ("bf16", "f16", "f32")
 CHUNK = 16
 """Bytes that a thread copies at once of a gathered row."""
-MOST_ROWS = (1 << 31) - 1024
-"""Coordinates of tensor copies, up to a tile behind the last row, have 32 bits."""
 NAMES: dict[Layout, str] = {"cu_seqlens": "cu_seqlens", "masked": "masked_m", "contiguous": "m_indices", "ptr_array": "sizes"}
 """What the array of lengths is called in each layout."""
 
@@ -62,10 +61,8 @@ def settled(arrays: GroupArrays) -> GroupArrays:
 
 
 def _settled(array: ArrayView) -> tuple[int, ...]:
-    strides = [0 if extent == 1 else stride for extent, stride in zip(array.shape, array.strides, strict=True)]
-    if len(strides) == 3 and array.shape[1] == 1:
-        strides[1] = strides[0]
-    return tuple(strides)
+    strides = settled_strides(array)
+    return (strides[0], strides[0], strides[2]) if len(strides) == 3 and array.shape[1] == 1 else strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +90,8 @@ class GroupProblem:
         self.groups, self.x_rows, self.n, self.k, self.pitch = extents(x, w, options)
         self.gathered = arrays.gather is not None
         self.rows = self.x_rows if arrays.gather is None else gathered_rows(arrays.gather, options)
-        if self.rows >= MOST_ROWS:
-            raise LaunchError(f"x has {self.rows} rows: a launch has fewer than {MOST_ROWS}; launch parts of them")
+        if self.rows >= MOST_EXTENT:
+            raise LaunchError(f"x has {self.rows} rows: a launch has fewer than {MOST_EXTENT}; launch parts of them")
         if x.dtype not in OPERANDS:
             raise LaunchError(f"x has elements of {x.dtype}: group_gemm multiplies {', '.join(OPERANDS)}")
         if w.dtype not in OPERANDS[x.dtype]:

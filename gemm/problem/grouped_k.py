@@ -13,7 +13,7 @@ from ptxkit.types import TYPES
 from ..config.grouped_k import GroupedKConfig, OperandsAlongK
 from ..config.grouped_parts import CAPACITIES
 from ..scheduler.work import TileDivmod
-from .grouped import MOST_ROWS
+from .dense import MOST_EXTENT
 from .lines import UNIT, Lines, check_forwards, mapped, result
 
 OPERANDS = ("bf16", "f16")
@@ -134,8 +134,8 @@ def extents(a: ArrayView, b: ArrayView, lengths: ArrayView) -> tuple[int, int, i
         raise LaunchError(f"a has shape {a.shape} and b {b.shape}: groups along K are rows of both, a [rows, M] and b [rows, N]")
     if len(lengths.shape) != 1 or not lengths.shape[0]:
         raise LaunchError(f"cu_seqlens has shape {lengths.shape}: it is [groups + 1], where each group begins, and the end of the last")
-    if a.shape[0] >= MOST_ROWS:
-        raise LaunchError(f"a has {a.shape[0]} rows: a launch has fewer than {MOST_ROWS}; launch parts of them")
+    if a.shape[0] >= MOST_EXTENT:
+        raise LaunchError(f"a has {a.shape[0]} rows: a launch has fewer than {MOST_EXTENT}; launch parts of them")
     return lengths.shape[0] - 1, a.shape[0], a.shape[1], b.shape[1]
 
 

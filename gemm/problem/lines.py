@@ -129,6 +129,11 @@ def check_forwards(name: str, array: ArrayView) -> None:
                           "array")
 
 
+def settled_strides(array: ArrayView) -> tuple[int, ...]:
+    """The strides of an array, 0 along extents of 1: there they have no meaning."""
+    return tuple(0 if extent == 1 else stride for extent, stride in zip(array.shape, array.strides, strict=True))
+
+
 def check_rows(name: str, array: ArrayView) -> None:
     """Raise LaunchError unless an array is row-major: D, or what is added to it. Rows and batches of what is only read may share memory."""
     check_forwards(name, array)
@@ -140,7 +145,7 @@ def check_rows(name: str, array: ArrayView) -> None:
 
 
 def result(name: str, out: ArrayView) -> Lines:
-    """A row-major result. Its batches may lie between its rows, as those of a transposed array do."""
+    """A row-major result. Batches and rows may alternate in memory, as heads and tokens of [B, S, H, D] do."""
     (m, n), row_stride = out.shape[-2:], out.strides[-2]
     size = TYPES[out.dtype].bits // 8
     check_rows(name, out)
@@ -177,4 +182,4 @@ def row_strides(array: ArrayView | None) -> tuple[int, int]:
 
 
 __all__ = ["NO_OPERAND", "Lines", "Operand", "aligned", "allows", "check_forwards", "check_rows", "copied_batches", "copied_bytes",
-           "mapped", "operand", "pairwise", "result", "row_strides"]
+           "mapped", "operand", "pairwise", "result", "row_strides", "settled_strides"]

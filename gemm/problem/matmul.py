@@ -15,6 +15,7 @@ from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import TYPES
 
 from .folded import folded
+from .lines import settled_strides
 from .scales import along_matrices
 
 if TYPE_CHECKING:
@@ -63,9 +64,7 @@ def products(arrays: Arrays) -> list[Arrays]:
 
 def settled(arrays: Arrays) -> Arrays:
     """The arrays with strides of 0 along extents of 1."""
-    return arrays._replace(**{name: array._replace(strides=tuple(0 if extent == 1 else stride for extent, stride
-                                                                 in zip(array.shape, array.strides, strict=True)))
-                              for name, array in arrays.named()})
+    return arrays._replace(**{name: array._replace(strides=settled_strides(array)) for name, array in arrays.named()})
 
 
 def _matrices(arrays: Arrays, outer: tuple[int, ...]) -> list[Arrays]:

@@ -19,20 +19,20 @@ MOST = 3.4028234663852886e38
 
 
 def options(alpha: Any, beta: Any, activation: Any, accumulate: Any, fast_accum: Any, batch_invariant: Any) -> Options:
-    """Those of a dense product. Raises LaunchError."""
+    """The options of a dense product. Raises LaunchError for one of another type."""
     check_words(activation, accumulate)
-    return Options(number("alpha", alpha), number("beta", beta), activation, accumulate, flag("fast_accum", fast_accum, none=True),
-                   bool(flag("batch_invariant", batch_invariant)))
+    return Options(number("alpha", alpha), number("beta", beta), activation, accumulate, optional_flag("fast_accum", fast_accum),
+                   flag("batch_invariant", batch_invariant))
 
 
 def group_options(layout: Layout, gated: bool, mean_tokens: Any, fast_accum: Any, order: Any, batch_invariant: Any, weighted: bool = False,
                   add: bool = False) -> GroupOptions:
-    """Those of a group product. Raises LaunchError."""
+    """The options of a group product. Raises LaunchError for one of another type."""
     if not (order is None or (isinstance(order, str) and order in ORDERS)):
         raise LaunchError(f"order={_short(order)}: it is {', '.join(ORDERS)}, or None")
     mean = None if mean_tokens is None else number("mean_tokens", mean_tokens)
-    return GroupOptions(layout, gated, mean, flag("fast_accum", fast_accum, none=True), order,  # type: ignore[arg-type]
-                        bool(flag("batch_invariant", batch_invariant)), weighted, add)
+    return GroupOptions(layout, gated, mean, optional_flag("fast_accum", fast_accum), order,  # type: ignore[arg-type]
+                        flag("batch_invariant", batch_invariant), weighted, add)
 
 
 def number(name: str, value: Any) -> float:
@@ -43,14 +43,26 @@ def number(name: str, value: Any) -> float:
     return float(found)
 
 
-def flag(name: str, value: Any, *, none: bool = False) -> bool | None:
-    """True or False, also as NumPy's or as 1 or 0; `none`: or None. Raises LaunchError for all else, which need not mean what its truth
-    value says."""
-    if none and value is None:
-        return None
-    if type(value).__name__ in ("bool", "bool_") or (type(value) is int and value in (0, 1)):
-        return bool(value)
-    raise LaunchError(f"{name}={_short(value)}: it is True or False{' or None' if none else ''}")
+def truth(value: Any) -> bool | None:
+    """True or False as Python or NumPy has it, or as 1 or 0. None for all else: it need not mean what its truth value says."""
+    plain = type(value).__name__ in ("bool", "bool_") or (type(value) is int and value in (0, 1))
+    return bool(value) if plain else None
+
+
+def flag(name: str, value: Any) -> bool:
+    """The truth of an option. Raises LaunchError where it has none."""
+    found = truth(value)
+    if found is None:
+        raise LaunchError(f"{name}={_short(value)}: it is True or False")
+    return found
+
+
+def optional_flag(name: str, value: Any) -> bool | None:
+    """The truth of an option that may be None. Raises LaunchError for all else."""
+    found = truth(value)
+    if found is None and value is not None:
+        raise LaunchError(f"{name}={_short(value)}: it is True or False or None")
+    return found
 
 
 def check_kind(config: Any, kind: type) -> None:
@@ -64,4 +76,4 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-__all__ = ["check_kind", "flag", "group_options", "number", "options"]
+__all__ = ["check_kind", "flag", "group_options", "number", "optional_flag", "options", "truth"]

@@ -28,7 +28,7 @@ TYPES = ("bf16", "f16", "f32", "e4m3", "e5m2")
 PARTS = ("waves", "steps", "copy", "multiply", "stage", "store", "tiles", "reduction", "cluster", "memory", "factor")
 """Of `costs.Parts`, in this order."""
 TIMES = ("tiles", "reduction", "cluster", "memory")
-"""Of them those that are told in microseconds."""
+"""The parts that are told in microseconds."""
 SHOWN = (*PARTS, "learned", "further")
 HEADER = """\
 us        the model's time of a launch                  waves   work tiles of a CTA, a partial last wave as its share
@@ -67,7 +67,7 @@ def models(card: Card) -> dict[str, dict[str, Any]]:
 
 
 def _asked_of_trees(problem: Problem, card: Card) -> Container[int]:
-    """The places of the fastest candidates of which the trees were asked."""
+    """The ranks, the fastest first, of the candidates that the trees corrected."""
     if problem.by_threads or by_waves(problem, card):
         return range(sys.maxsize)
     found = judged(problem, card)

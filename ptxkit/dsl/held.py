@@ -56,7 +56,7 @@ def caller(depth: int) -> FrameType | None:
 
 
 def users(frame: FrameType | None) -> Iterator[FrameType]:
-    """The frame. Above a generator, whose body is interrupted by that of its user, and above an `__enter__` also the frame of the user."""
+    """The frame; of a generator and of an `__enter__` also the frame that runs it, whose body they are part of."""
     while frame is not None and outside(frame.f_code.co_filename):
         yield frame
         if not frame.f_code.co_flags & _GENERATOR and frame.f_code.co_name != "__enter__":

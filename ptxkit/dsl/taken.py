@@ -67,4 +67,4 @@ def ended(iterator: Any) -> bool:
     return next(iterator, missing) is missing
 
 
-__all__ = ["ended", "grown", "is_own", "lost"]
+__all__ = ["ended", "grown", "is_own", "keys", "lost"]

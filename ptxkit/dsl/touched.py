@@ -23,7 +23,7 @@ _CHANGES = frozenset(("append", "add", "extend", "insert", "update", "appendleft
 
 
 class Body(NamedTuple):
-    """The statements of a body: code, between two offsets, and what its names stand for. `methods` are those of the objects around it."""
+    """A body: its code between two offsets, and what its names stand for. `methods` are the methods of the objects around it."""
 
     code: CodeType
     begin: int

@@ -50,7 +50,7 @@ class Builder:
         self.start = start
         self.body: list[tree.Statement] = []
         self._counted, self._before = self.body, 0
-        """The statements of the innermost `raw.scope`, and how many there are before them, less those of the list that it is in."""
+        """The statements of the innermost `raw.scope`, and what to add to their number for that of all statements so far."""
         self._scopes: set[int] = set()
         self.regions = Regions()
         self.remote: set[str] = set()

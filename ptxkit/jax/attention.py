@@ -11,7 +11,7 @@ from ptxkit.errors import LaunchError
 
 from .framework import jax, jnp
 from .primitive import compute, varying_alike
-from .product import Product, word_of
+from .product import Product, check_integers, word_of
 from .tangents import differentiable, none
 
 QUERIES = 256                   # of a step of the backward pass, which holds their scores with all keys
@@ -47,8 +47,7 @@ def attention(q: Any, k: Any, v: Any, *, is_causal: bool = False, scale: float |
     if cu_seqlens is None:
         return _attend(how, *varying_alike(q, k, v), None)
     starts = jnp.asarray(cu_seqlens)
-    if starts.dtype != jnp.int32:
-        raise LaunchError(f"cu_seqlens has elements of {starts.dtype.name}: it must be int32")
+    check_integers("cu_seqlens", starts)
     return _attend(how, *varying_alike(q, k, v, starts))
 
 

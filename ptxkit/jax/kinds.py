@@ -27,9 +27,9 @@ Views = dict[str, ArrayView]
 
 
 class Kind(NamedTuple):
-    """`results` are those of operands, options and ptxkit's name of a type. `check` raises the LaunchError that a launch would, and says
-    whether there is anything to compute. `simulate` runs NumPy arrays on the CPU device. `steps` are the launches, with a workspace at an
-    address."""
+    """`results` gives the results of operands, options and ptxkit's name of a type. `check` raises the LaunchError that a launch would, and
+    says whether there is anything to compute. `simulate` runs NumPy arrays on the CPU device. `steps` gives the launches, with a workspace
+    at an address."""
 
     results: Callable[[Views, Mapping[str, Any], str], Views]
     check: Callable[[Views, Mapping[str, Any]], bool]

@@ -13,7 +13,7 @@ from . import gradients, rows
 from .framework import jax, jnp
 from .gradients import Dense, Groups
 from .primitive import varying_alike
-from .product import word_of
+from .product import check_integers, word_of
 
 
 def gemm(a: Any, b: Any, bias: Any = None, *, residual: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
@@ -118,7 +118,7 @@ def weight_gradient(a: Any, b: Any, offs: Any, *, out_dtype: Any = None) -> Any:
         raise LaunchError(f"a has shape {a.shape} and b {b.shape}: groups along K are rows of both, as many in a as in b")
     if offs.ndim != 1 or not offs.shape[0]:
         raise LaunchError(f"offs has shape {offs.shape}: it is int32 [G + 1], where each group begins, and the end of the last")
-    _check_integers(offs)
+    check_integers("offs", offs)
     return gradients.along_k(_result(a, out_dtype), *varying_alike(a, b, offs))
 
 
@@ -180,7 +180,7 @@ def _groups(product: Any, how: Groups, named: dict[str, Any], offs: Any, gather:
     if offs.shape not in ((w.shape[0],), (w.shape[0] + 1,)):
         raise LaunchError(f"offs has shape {offs.shape}: for {w.shape[0]} groups it is ({w.shape[0]},), where each group ends, or "
                           f"({w.shape[0] + 1},) that begins with where the first one begins")
-    _check_integers(offs)
+    check_integers("offs", offs)
     starts = offs if offs.shape[0] == w.shape[0] + 1 else jnp.pad(offs, (1, 0))
     numbers = {name: jnp.asarray(array) for name, array in (("gather", gather), ("back", back)) if array is not None}
     if "back" in numbers:
@@ -199,11 +199,6 @@ def _check_back(back: Any, rows: Any, name: str) -> None:
     if back.ndim != 2 or back.dtype != jnp.int32 or back.shape[:1] != rows.shape[:1]:
         raise LaunchError(f"back is {back.dtype.name} {back.shape}: it is int32 [{rows.shape[0]}, choices of a row], the numbers of the "
                           f"choices that take each row of {name}, -1 for none")
-
-
-def _check_integers(offs: Any) -> None:
-    if offs.dtype != jnp.int32:
-        raise LaunchError(f"offs has elements of {offs.dtype.name}: it must be int32")
 
 
 __all__ = ["combine", "gated_gemm", "gemm", "grouped_gemm", "scaled_gemm", "scaled_grouped_gemm", "weight_gradient"]

@@ -43,6 +43,12 @@ def word_of(dtype: Any, name: str) -> str:
     return word
 
 
+def check_integers(name: str, array: Any) -> None:
+    """Raise LaunchError unless an array has elements of int32."""
+    if array.dtype != jnp.int32:
+        raise LaunchError(f"{name} has elements of {array.dtype.name}: it must be int32")
+
+
 def dtype_of(word: str) -> Any:
     """The type of jax that ptxkit calls so."""
     return jnp.dtype(getattr(jnp, NUMPY_NAMES[word]))
@@ -62,7 +68,8 @@ def by_columns(product: Product, name: str, dtype: Any, shape: Sequence[int]) ->
 
 
 def heads_before_rows(extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of [B, S, H, D] as [B, H, S, D], and the other way round. jax has rows before heads, the kernels of attention strides."""
+    """Extents [B, S, H, D] as [B, H, S, D], and the other way round; others as they are. jax has rows before heads, the kernels heads
+    before rows."""
     return (extents[0], extents[2], extents[1], extents[3]) if len(extents) == 4 else extents
 
 
@@ -133,4 +140,5 @@ def nbytes(array: ArrayView) -> int:
     return math.prod(array.shape) * TYPES[array.dtype].bits // 8
 
 
-__all__ = ["Call", "Product", "by_columns", "check", "dtype_of", "heads_before_rows", "nbytes", "read", "view", "views", "word_of", "words"]
+__all__ = ["Call", "Product", "by_columns", "check", "check_integers", "dtype_of", "heads_before_rows", "nbytes", "read", "view", "views",
+           "word_of", "words"]

@@ -47,7 +47,7 @@ def of_rows(gradient: Any, count: int, out: str, place: Any, weights: Any = None
 
 
 def taken(rows: Any, numbers: Any) -> Any:
-    """The rows with these numbers, and zeros for numbers that are those of no row."""
+    """The rows with these numbers. A number that no row has gives zeros."""
     return rows.at[numbers].get(mode="fill", fill_value=0, wrap_negative_indices=False)
 
 

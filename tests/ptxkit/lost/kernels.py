@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ptxkit import Reg, kernel
+from ptxkit import Reg, for_range, kernel
 from ptxkit.types import u32
 from tests.ptxkit.refusal import line_of, refused
 
@@ -22,6 +22,20 @@ class Holder:
 
     t: Any
     inner: Any = None
+
+
+class Tiles:
+    """A context manager of the user's, which runs a loop."""
+
+    def __init__(self, n: N) -> None:
+        self.n = n
+
+    def __enter__(self) -> Any:
+        self.loop = for_range(self.n)
+        return self.loop.__enter__()
+
+    def __exit__(self, *given: Any) -> Any:
+        return self.loop.__exit__(*given)
 
 
 class Kernels:

@@ -19,26 +19,13 @@ import pytest
 from ptxkit import Ptr, else_, for_range, if_, ring, smem
 from ptxkit.ptx import add, mov, mul, st
 from ptxkit.types import f32, u32
-from tests.ptxkit.lost.kernels import Kernels, N
+from tests.ptxkit.lost.kernels import Kernels, N, Tiles
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
 KERNELS = Kernels()
 wrong, right = KERNELS.wrong, KERNELS.right
 GSTATE = 0
 GK = 0
-
-
-class Tiles:
-
-    def __init__(self, n):
-        self.n = n
-
-    def __enter__(self):
-        self.loop = for_range(self.n)
-        return self.loop.__enter__()
-
-    def __exit__(self, *a):
-        return self.loop.__exit__(*a)
 
 
 def gset():

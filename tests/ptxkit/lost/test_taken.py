@@ -19,25 +19,12 @@ import pytest
 from ptxkit import Ptr, Ring, else_, for_range, if_, loop, ring, smem
 from ptxkit.ptx import add, mov, mul, st
 from ptxkit.types import u32
-from tests.ptxkit.lost.kernels import Kernels, N
+from tests.ptxkit.lost.kernels import Kernels, N, Tiles
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
 KERNELS = Kernels()
 wrong, right = KERNELS.wrong, KERNELS.right
 GQ = [1, 2, 3, 4]
-
-
-class Tiles:
-
-    def __init__(self, n):
-        self.n = n
-
-    def __enter__(self):
-        self.loop = for_range(self.n)
-        return self.loop.__enter__()
-
-    def __exit__(self, *a):
-        return self.loop.__exit__(*a)
 
 
 @contextlib.contextmanager
