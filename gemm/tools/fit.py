@@ -1,6 +1,8 @@
 """`python -m ptxkit.gemm fit --card h100 DATA.json.gz`: the constants of a card's cost model, and the trees that correct it, from what
 `sample` measured on it.
 
+`--further` teaches what a card has (`further.py`); with `--start h100` it begins with what the H100 has.
+
 Every other product is held out of the fit of the constants. Of the trees a quarter of the products is held out in turn, and what is told
 of a product comes from trees that have not seen it; the trees that are kept have seen all. What counts is the order of the configurations
 of one product, most of all of its fast ones; so an error that all of a product's configurations share counts for a third. A factor for
@@ -19,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from ptxkit.cards import Card
+from ptxkit.cards import CARDS, Card
 from ptxkit.cards import named as card_named
+from ptxkit.cli.errors import UsageError
 from ptxkit.cli.numbers import count
 from ptxkit.cli.paths import output_path
 
@@ -114,6 +117,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--further", action="store_true", help="keep constants and trees; learn further trees, and factors of a split K, "
                         "from products that they have not seen")
     parser.add_argument("--keep", type=count, metavar="N", help="with --further: only the first N trees stay (default: all)")
+    parser.add_argument("--start", metavar="NAME", help="with --further: begin with the constants and trees of this card, not with the "
+                        "card's own")
     parser.add_argument("--output", type=output_path, metavar="FILE", help="where to keep them (default: with the shipped ones)")
     parser.set_defaults(run=command)
 
@@ -125,14 +130,20 @@ def command(options: argparse.Namespace) -> int:
     other = [one["device"]["name"] for one in records if one["device"]["name"] != card.name]
     if other:
         raise DataError(f"--card {options.card} is {card.name}, and a record is of {other[0]}")
+    if options.start and not options.further:
+        raise UsageError(f"--start {options.start} is for --further: constants that are fitted anew begin with those of {options.card}")
+    start = card_named(options.start) if options.start else card
+    if options.start and not fit_path(start.name).is_file():
+        raise DataError(f"--start {options.start}: {start.name} has no constants of its own; " +
+                        f"{' and '.join(sorted(one.name for one in CARDS.values() if fit_path(one.name).is_file()))} have")
     everything, names = pairs(records, card)
-    costs = of_card(card) if fit_path(card.name).is_file() else Costs()
+    costs = of_card(start) if fit_path(start.name).is_file() else Costs()
     path = options.output or fit_path(card.name)
     about = {"device": card.name, "pairs": len(everything), "products": len(names), "seeds": [one["seed"] for one in records]}
     if options.further:
-        known = trees_of_card(card)
+        known = trees_of_card(start)
         kept = first(known, len(known) if options.keep is None else options.keep)
-        return _further(costs, kept, everything, card, path, about, options.rounds)
+        return _further(costs, kept, everything, card, start, path, about, options.rounds)
     if options.turns:
         many = everything.where(~everything.few)
         held = many.product % 2 == 1
@@ -151,9 +162,9 @@ def command(options: argparse.Namespace) -> int:
     return 0
 
 
-def _further(costs: Costs, trees: Trees, everything: Pairs, card: Card, path: Path, about: Mapping[str, Any],
+def _further(costs: Costs, trees: Trees, everything: Pairs, card: Card, start: Card, path: Path, about: Mapping[str, Any],
              rounds: int | None) -> int:
-    """Teaches what is there; keeps it, taught by all pairs, if what some taught has less regret of the others."""
+    """Teaches what is there, of the card `start`; keeps it, taught by all pairs, if what some taught has less regret of the others."""
     held = further.parts(everything, further.HELD, 0) == 0
     some, test = everything.where(~held), everything.where(held)
     how = further.chosen(costs, trees, some, card) if rounds is None else Growth(rounds, rate=further.RATES[-1])
@@ -166,11 +177,13 @@ def _further(costs: Costs, trees: Trees, everything: Pairs, card: Card, path: Pa
         print("there is nothing to be gained")
         return 1
     own, more = further.taught(costs, trees, everything, card, how)
-    kept = fit_path(card.name)
+    kept = fit_path(start.name)
     learned = _said(trees_beside(kept))
     both = {name: learned[name] + about[name] for name in ("pairs", "products", "seeds")} if learned else about
-    write(path, own, {**_said(kept), "splits": f"factors of a split K: seeds {about['seeds']}"})
-    write_trees(trees_beside(path), more, {"device": card.name, **both, "further": f"{how}: seeds {about['seeds']}", "held_out": lines})
+    begun = {} if start == card else {"start": f"constants and {len(trees):,} trees of {start.name}"}
+    write(path, own, {**_said(kept), "device": card.name, **begun, "splits": f"factors of a split K: seeds {about['seeds']}"})
+    write_trees(trees_beside(path), more, {**both, "device": card.name, **begun, "further": f"{how}: seeds {about['seeds']}",
+                                           "held_out": lines})
     return 0
 
 

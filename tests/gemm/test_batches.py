@@ -19,7 +19,7 @@ from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Cooperative, Pingpong, SplitK, Static, StreamK, Swizzle, Tile
 from ptxkit.gemm.heuristic import table as tables
 from ptxkit.gemm.heuristic.corrections import partly_written
-from ptxkit.gemm.heuristic.costs import Columns, Parts, Sizes, estimate, of_card, structure
+from ptxkit.gemm.heuristic.costs import SWAPPED, Columns, Costs, Parts, Sizes, estimate, of_card, structure
 from ptxkit.gemm.heuristic.dense import NOT_MEASURED, by_waves, candidates, heuristic, judged
 from ptxkit.gemm.heuristic.table import Table, TableError, file_name, lookup
 from ptxkit.gemm.heuristic.tuned import kind
@@ -242,8 +242,8 @@ def expected(a, b, out, bias=None, c=None, beta=0.0, activation=None, residual=N
 # What the model says of batches.
 
 
-def told(problem: Asked, config: DenseConfig) -> Parts:
-    own = of_card(H200)
+def told(problem: Asked, config: DenseConfig, costs: Costs | None = None) -> Parts:
+    own = costs or of_card(H200)
     return estimate(own, Sizes.of(problem), Columns.of([config], H200, own))
 
 
@@ -427,13 +427,15 @@ def test_what_no_fit_has_seen_is_held_back_until_one_has(monkeypatch):
     """A structure without a factor takes longer by NOT_MEASURED than by the model; with one, what that says."""
     problem = asked(154, 1048, 1768, batches=42)
     place, chosen = next(pair for pair in judged(problem, H200).fastest_first() if pair[1].tile.BM == 192)
-    assert judged(problem, H200).parts.total[place] == pytest.approx(NOT_MEASURED * told(problem, chosen).total[0])
-    own = of_card(H200)
-    name = structure(chosen)
-    assert name not in own.factors
-    card = dataclasses.replace(H200, name="another")
-    monkeypatch.setattr("ptxkit.gemm.heuristic.dense.of_card", lambda card: dataclasses.replace(own, factors={**own.factors, name: 0.9}))
-    assert judged(problem, card).parts.total[place] == pytest.approx(0.9 * told(problem, chosen).total[0])
+    name, own = structure(chosen), of_card(H200)
+    unseen = dataclasses.replace(own, factors={word: value for word, value in own.factors.items() if word not in
+                                               (name, name.removesuffix(SWAPPED))})
+    without = told(problem, chosen, unseen).total[0]
+    for number, (costs, factor) in enumerate(((unseen, NOT_MEASURED), (dataclasses.replace(own, factors={**own.factors, name: 0.9}), 0.9))):
+        card = dataclasses.replace(H200, name=f"another {number}")
+        with monkeypatch.context() as patched:
+            patched.setattr("ptxkit.gemm.heuristic.dense.of_card", lambda card, costs=costs: costs)
+            assert judged(problem, card).parts.total[place] == pytest.approx(factor * without)
     short, deep = (DenseConfig(Operands(batched=True), Tile(64, 32), stages) for stages in (4, 0))
     assert structure(short) == structure(deep) + " short ring"
 

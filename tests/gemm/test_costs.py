@@ -73,8 +73,10 @@ def test_what_is_chosen_for_random_products_can_be_launched(card):
             assert grid.ctas[0] >= card.sms // 3                        # no card is left idle by a problem that has work for it
 
 
-def test_few_rows_and_promoted_sums_are_chosen_for_by_waves():
-    assert by_waves(asked(64, 4096, 4096))
+def test_few_rows_and_promoted_sums_are_chosen_for_by_waves(monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(corrections, "of_card", lambda card: corrections.NONE)  # a card without measurements of few rows
+        assert by_waves(asked(64, 4096, 4096))
     assert not by_waves(asked(65, 4096, 4096))
     assert by_waves(asked(4096, 4096, 4096, "e4m3", out="bf16", fast_accum=False))
     for card, m in itertools.product((H100, H200), (4096, 700)):
@@ -131,6 +133,7 @@ def ask(name: str, cut: float, leaves: tuple[float, float]) -> corrections.Trees
 
 def test_what_trees_say_of_the_first_candidates_changes_their_order_alone(monkeypatch):
     problem = asked(1000, 3000, 2048)
+    monkeypatch.setattr(corrections, "of_card", lambda card: corrections.NONE)
     plain = judged(problem, H200)
     first = plain.structures[int(np.argmin(plain.clocks))].tile
     trees = ask("BN", first.BN - 1, (0.0, 0.5))
@@ -193,7 +196,7 @@ def test_joined_trees_say_what_both_say():
 
 def test_a_choice_is_taught_further_where_that_helps(tmp_path, monkeypatch, capsys):
     """What its constants and trees know stays; no part of the products is both learned from and judged by."""
-    kept = record(costs.of_card(H200), 4, count=24)
+    kept = record(costs.of_card(H200), 4, count=48)
     for row in kept["parts"][0]["rows"]:
         for pair in row["us"]:
             pair[1] *= 1.3 if kept["parts"][0]["configs"][pair[0]].get("tile", {}).get("BM", 128) == 128 else 1.0
@@ -210,6 +213,10 @@ def test_a_choice_is_taught_further_where_that_helps(tmp_path, monkeypatch, caps
     learned = corrections.read(tmp_path / "card.trees.json")
     assert len(learned) == 11
     assert costs.read(path).constants() == pytest.approx(costs.of_card(H200).constants(), rel=1e-3)
+    assert main(["fit", str(data), "--card", "h200", "--further", "--start", "h100", "--output", str(path)]) == 0
+    assert costs.read(path).constants() == pytest.approx(costs.of_card(H100).constants(), rel=1e-3)
+    assert json.loads(path.read_text())["start"] == "constants and 1 trees of NVIDIA H100 80GB HBM3"
+    assert json.loads(path.read_text())["device"] == H200.name
     monkeypatch.setattr(further, "COUNTS", (0,))                        # no trees, and no split that could be learned of
     monkeypatch.setattr(further, "SPLIT", "no such structure")
     path.unlink()
@@ -218,6 +225,17 @@ def test_a_choice_is_taught_further_where_that_helps(tmp_path, monkeypatch, caps
     some, _ = measured.pairs([kept], H200)
     part = further.parts(some, 4, 0)
     assert all(len(set(part[some.product == product])) == 1 for product in range(int(some.product.max()) + 1))
+
+
+@pytest.mark.parametrize(("words", "status", "sentence"), [
+    (["--start", "h100"], 2, "--start h100 is for --further"),
+    (["--further", "--start", "h20"], 1, "NVIDIA H20 has no constants of its own; NVIDIA H100 80GB HBM3 and NVIDIA H200 have")])
+def test_what_a_fit_cannot_start_with_is_a_sentence(tmp_path, capsys, words, status, sentence):
+    data = tmp_path / "data.json.gz"
+    data.write_bytes(gzip.compress(json.dumps(record(costs.of_card(H200), 4, count=4)).encode()))
+    assert main(["fit", str(data), "--card", "h200", "--output", str(tmp_path / "card.json"), *words]) == status
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "card.json").exists()
 
 
 OPERANDS = [Operands(TYPES[a], TYPES[a], TYPES[out], TYPES[accumulator], *majors, batched)

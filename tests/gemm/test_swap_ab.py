@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -28,7 +29,8 @@ from ptxkit.gemm.config.parts import (
     Swizzle,
     Tile,
 )
-from ptxkit.gemm.heuristic.costs import factor, structure
+from ptxkit.gemm.heuristic import corrections
+from ptxkit.gemm.heuristic.costs import factor, of_card, structure
 from ptxkit.gemm.heuristic.dense import candidates, clocks, heuristic
 from ptxkit.gemm.heuristic.space import of_problem, swappable
 from ptxkit.gemm.heuristic.tuned import knobs, revive
@@ -226,8 +228,11 @@ def test_verify_draws_every_fusion_that_is_taken() -> None:
 # What the heuristic makes of it.
 
 
-def test_the_model_sees_the_transposed_product() -> None:
-    """A swapped structure takes what the upright one takes for B^T A^T."""
+def test_the_model_sees_the_transposed_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A swapped structure takes what the upright one takes for B^T A^T, but for what measurements say beyond the causes."""
+    causes = dataclasses.replace(of_card(H200), factors={})
+    monkeypatch.setattr("ptxkit.gemm.heuristic.dense.of_card", lambda card: causes)
+    monkeypatch.setattr(corrections, "of_card", lambda card: corrections.NONE)
     for layout, turned in (("nt", "nt"), ("nn", "tt"), ("tn", "tn")):
         problem, other = asked(320, 1984, 1024, layout=layout), asked(1984, 320, 1024, layout=turned)
         for scheduler in (Static(cluster=ClusterShape(1, 2)), Static(Swizzle("along_n", 3)), StreamK()):

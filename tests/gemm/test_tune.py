@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import math
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -149,7 +150,7 @@ def test_the_fastest_right_configuration_wins(monkeypatch, text):
     refused = field(monkeypatch, card, times, wrong={false})
     refused.add(unrunnable)
     entry = tune.tune(card.torch, problem(text), ("burst", "sustained"), step=step, most=20, rounds=2)
-    many = -(-asked.m // best.tile.BM) * -(-asked.n // best.tile.BN) > H200.sms
+    many = math.prod(best.tiles(asked.m, asked.n)) > H200.sms
     won = revive(entry["config"], asked)
     assert (won.tile, won.schedule, won.splits) == (best.tile, best.schedule, best.splits)
     assert ("along_n" if many else best.scheduler.order.raster) == won.scheduler.order.raster
