@@ -13,7 +13,9 @@ GROUPED = "2026-11-24-h200-grouped"
 GROUPED_RANDOM = "2026-11-26-h100-grouped-random"
 DEEP_GEMM = "2026-11-27-h100-deepgemm"
 WEIGHTS = "2026-11-26-h100-weight-gradients"
-MOE = "2026-11-27-h100-moe"
+MOE, MOE_H200 = "2026-11-27-h100-moe", "2026-11-28-h200-moe"
+RANDOM_H200 = "2026-11-28-h200-grouped-random"
+WEIGHTS_H200 = "2026-11-28-h200-weight-gradients"
 
 PEERS = ("deep_gemm", "deep_gemm_masked", "hpc_ops")
 
@@ -112,8 +114,18 @@ def moe_table() -> str:
     return block(lines)
 
 
-def moe(key: str, of: Callable[[list[float]], float], places: int = 2) -> Figure:
-    return lambda: f"{of([row[key] for row in record(MOE)['rows']]):.{places}f}"
+def moe(name: str, key: str, of: Callable[[list[float]], float], places: int = 2) -> Figure:
+    return lambda: f"{of([row[key] for row in record(name)['rows']]):.{places}f}"
+
+
+def random_on_h200(of: Callable[[list[float]], float]) -> Figure:
+    """torch's time over ours of random group products on an H200."""
+    return lambda: f"{of([row[2] for row in record(RANDOM_H200)['rows']]):.3f}"
+
+
+def weights_on_h200(lengths: str) -> Figure:
+    """The mean over long groups on an H200."""
+    return lambda: f"{record(WEIGHTS_H200)['summary'][f'long {lengths}']['mean']:.2f}"
 
 
 FIGURES: dict[str, Figure] = {
@@ -142,8 +154,13 @@ FIGURES: dict[str, Figure] = {
     **{f"grouped-random.against.{which}": against_commit(which) for which in MEANS},
     "moe.table": moe_table,
     "moe.rows": lambda: str(len(record(MOE)["rows"])),
-    "moe.mean": moe("over_products", geometric_mean),
-    "moe.most": moe("over_products", max),
-    "moe.separate": moe("separate_over", geometric_mean),
-    "moe.separate.least": moe("separate_over", min),
+    **{f"{title}.{which}": figure for title, name in (("moe", MOE), ("moe.h200", MOE_H200))
+       for which, figure in {"mean": moe(name, "over_products", geometric_mean), "most": moe(name, "over_products", max),
+                             "separate": moe(name, "separate_over", geometric_mean),
+                             "separate.least": moe(name, "separate_over", min)}.items()},
+    "grouped-random.h200.count": lambda: str(len(record(RANDOM_H200)["rows"])),
+    "grouped-random.h200.mean": random_on_h200(geometric_mean),
+    "grouped-random.h200.p5": random_on_h200(lambda ratios: percentile(ratios, 0.05)),
+    "grouped-random.h200.least": random_on_h200(min),
+    **{f"weights.h200.{lengths}": weights_on_h200(lengths) for lengths in ("even", "skewed")},
 }

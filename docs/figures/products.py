@@ -5,41 +5,52 @@ from __future__ import annotations
 import math
 import re
 from statistics import geometric_mean
+from typing import Any
 
 from .records import Figure, block, count_of, header, percentile, record, shape_of
 
-RANDOM = "2026-11-27-h100-random"
-EARLIER = "2026-11-25-h200-h100-random"
-SAMPLE = "2026-11-26-h100-sample"
+RANDOM = {"h100": "2026-11-27-h100-random", "h200": "2026-11-28-h200-random"}
+SAMPLE, SAMPLE_H200 = "2026-11-26-h100-sample", "2026-11-28-h200-sample"
 BURST = "2026-11-23-h200-burst"
 
 KINDS = {
-    "aligned": ("random:6501:150:aligned", "N, K multiples of 64", "#3a7d00"),
-    "any8": ("random:6502:150:any8", "N, K multiples of 8", "#1f6fb4"),
-    "batched": ("random:6503:100 and 6703:150:any8:batched", "the same, batches of 2 to 128", "#7a5aa6"),
-    "e4m3": ("random:6604:150 --dtype e4m3", "e4m3, one scale, multiples of 16", "#c96a00"),
-    "tf32": ("random:6605:150 --dtype f32", "tf32, multiples of 4", "#b04a5a"),
-    "any": ("random:6606:150:any", "any N, K and base address", "#555555"),
+    "aligned": ("random:6501:150:aligned", "random:7101:150:aligned", "N, K multiples of 64", "#3a7d00"),
+    "any8": ("random:6502:150:any8", "random:7102:150:any8", "N, K multiples of 8", "#1f6fb4"),
+    "batched": ("random:6503:100 and 6703:150:any8:batched", "random:7103:150:any8:batched", "the same, batches of 2 to 128", "#7a5aa6"),
+    "e4m3": ("random:6604:150 --dtype e4m3", "random:7104:150 --dtype e4m3", "e4m3, one scale, multiples of 16", "#c96a00"),
+    "tf32": ("random:6605:150 --dtype f32", "random:7105:150 --dtype f32", "tf32, multiples of 4", "#b04a5a"),
+    "any": ("random:6606:150:any", "random:7106:150:any", "any N, K and base address", "#555555"),
 }
-"""The run, what its products are, and their colour in the plot."""
+"""The run on an H100, that on an H200, what their products are, and their colour in the plot."""
 
-H200 = "NVIDIA H200"
+OTHERS = {"burst": f"the {count_of(BURST)()} shapes below", "models": "shapes of models",
+          "sustained": "large shapes under sustained load"}
 
 
-def ratios(run: str, column: int = 3) -> list[float]:
+def run_of(kind: str, card: str) -> str:
+    return KINDS[kind][list(RANDOM).index(card)] if kind in KINDS else kind
+
+
+def rows_of(kind: str, card: str) -> list[Any]:
+    """The products of a kind whose libraries were timed."""
+    return [row for row in record(RANDOM[card])["runs"][run_of(kind, card)] if row[3] is not None]
+
+
+def ratios(kind: str, card: str = "h100", column: int = 3) -> list[float]:
     """How much longer the better library takes (column 2: cuBLAS), product by product."""
-    return [row[column] for row in record(RANDOM)["runs"][run] if row[column] is not None]
+    return [row[column] for row in rows_of(kind, card) if row[column] is not None]
 
 
-def random_table() -> str:
-    lines = header("products | n | better library: geometric mean | 5th percentile | least | below 0.95 | "
-                   "cuBLAS, or torch._scaled_mm: geometric mean")
-    for run, title in [*((run, title) for run, title, _ in KINDS.values()), ("burst", f"the {count_of(BURST)()} shapes below"),
-                       ("models", "shapes of models"), ("sustained", "large shapes under sustained load")]:
-        best, cublas = ratios(run), [] if run == "models" else ratios(run, 2)     # e4m3, among others
-        lines.append(f"| {title} | {len(best)} | {geometric_mean(best):.3f} | {percentile(best, 0.05):.3f} | {min(best):.3f} | "
-                     f"{sum(ratio < 0.95 for ratio in best)} | {f'{geometric_mean(cublas):.3f} ' if cublas else ''}|")
-    return block(lines)
+def random_table(card: str) -> Figure:
+    def of() -> str:
+        lines = header("products | n | better library: geometric mean | 5th percentile | least | below 0.95 | "
+                       "cuBLAS, or torch._scaled_mm: geometric mean")
+        for kind, title in {**{kind: title for kind, (*_, title, _) in KINDS.items()}, **OTHERS}.items():
+            best, cublas = ratios(kind, card), [] if kind == "models" else ratios(kind, card, 2)     # e4m3, among others
+            lines.append(f"| {title} | {len(best)} | {geometric_mean(best):.3f} | {percentile(best, 0.05):.3f} | {min(best):.3f} | "
+                         f"{sum(ratio < 0.95 for ratio in best)} | {f'{geometric_mean(cublas):.3f} ' if cublas else ''}|")
+        return block(lines)
+    return of
 
 
 def trees_table() -> str:
@@ -54,48 +65,37 @@ def trees_table() -> str:
     return block(lines)
 
 
-def earlier(card: str) -> dict[str, list[tuple[int, float]]]:
-    """Random products with the kernels before, by kind: the operations of each, and how much longer the better library takes."""
-    found: dict[str, list[tuple[int, float]]] = {"aligned": [], "any8": []}
-    for shape, us, _, *libraries, _ in record(EARLIER)["cards"][card]["rows"]:
-        lengths = [int(length) for length in shape.partition(":")[0].split("x")]
-        kind = "aligned" if all(length % 64 == 0 for length in lengths[-2:]) else "any8"
-        found[kind].append((2 * math.prod(lengths), min(libraries) / us))
-    return found
-
-
-def earlier_table() -> str:
-    lines = header("products | n | better library: geometric mean | 5th percentile | least | below 0.95 | "
-                   "an H100 in the same week (M over 64)")
-    same_week = earlier("NVIDIA H100 80GB HBM3")
-    for kind, points in earlier(H200).items():
-        best, other = [ratio for _, ratio in points], [ratio for _, ratio in same_week[kind]]
-        lines.append(f"| {KINDS[kind][1]} | {len(best)} | {geometric_mean(best):.3f} | {percentile(best, 0.05):.3f} | {min(best):.3f} | "
-                     f"{sum(ratio < 0.95 for ratio in best)} | {geometric_mean(other):.3f} (n = {len(other)}) |")
+def transfer_table() -> str:
+    """The regret on an H200 by what the choice knows: geometric mean and 95th percentile, as the record writes them."""
+    lines = header("what the choice knows | M over 64 | batches | 16 to 64 rows")
+    for known, told in record(SAMPLE_H200)["regret"].items():
+        means = [", ".join(re.findall(r"(?:mean|percentile) ([\d.]+)", line))
+                 for kind in ("0 us and more", "batched", "few rows") for line in told if line.startswith(f"{kind}:")]
+        lines.append(f"| {known} | {' | '.join(means)} |")
     return block(lines)
 
 
-def earlier_mean(kind: str) -> Figure:
-    return lambda: f"{geometric_mean(ratio for _, ratio in earlier(H200)[kind]):.2f}"
+def random_mean(kind: str, card: str) -> Figure:
+    return lambda: f"{geometric_mean(ratios(kind, card)):.2f}"
 
 
-def random_mean(kind: str) -> Figure:
-    return lambda: f"{geometric_mean(ratios(KINDS[kind][0])):.2f}"
+def random_least(kind: str, card: str) -> Figure:
+    return lambda: f"{min(ratios(kind, card)):.2f}"
 
 
-def random_least(kind: str) -> Figure:
-    return lambda: f"{min(ratios(KINDS[kind][0])):.2f}"
+def random_worst(kind: str, card: str) -> Figure:
+    return lambda: shape_of(min(rows_of(kind, card), key=lambda row: float(row[3]))[0])
 
 
-def random_worst(kind: str) -> Figure:
-    return lambda: shape_of(min(record(RANDOM)["runs"][KINDS[kind][0]], key=lambda row: float(row[3]))[0])
+def points_of(card: str) -> list[tuple[int, float, str]]:
+    """Each random product: its operations, how much longer the better library takes, and its colour."""
+    return [(2 * math.prod(map(int, row[0].partition(":")[0].split("x"))), row[3], colour)
+            for kind, (*_, colour) in KINDS.items() for row in rows_of(kind, card)]
 
 
 def random_plot() -> str:
     """Each random product as a dot, or as a ring: how many operations it has, and how much longer the better library takes."""
-    points = [(2 * math.prod(map(int, row[0].partition(":")[0].split("x"))), row[3], colour)
-              for run, _, colour in KINDS.values() for row in record(RANDOM)["runs"][run]]
-    rings = [(work, ratio, KINDS[kind][2]) for kind, found in earlier(H200).items() for work, ratio in found]
+    points, rings = points_of("h100"), points_of("h200")
     left, top, width, height = 62, 40, 640, 300
     works = [math.log10(work) for work, *_ in (*points, *rings)]
     smallest, largest = min(works), max(works)
@@ -120,15 +120,15 @@ def random_plot() -> str:
         parts.append(f'<path d="{dots}" stroke="{colour}" stroke-width="5" stroke-linecap="round" opacity=".75"/>')
     for work, ratio, colour in rings:
         parts.append(f'<circle cx="{x(work):.0f}" cy="{y(ratio):.0f}" r="3" fill="none" stroke="{colour}"/>')
-    for place, (_, title, colour) in enumerate(KINDS.values()):
+    for place, (*_, title, colour) in enumerate(KINDS.values()):
         across, down = left + 215 * (place % 3), 12 + 16 * (place // 3)
         parts.append(f'<circle cx="{across}" cy="{down}" r="4" fill="{colour}"/><text x="{across + 8}" y="{down + 4}">{title}</text>')
     middle = top + height / 2
     parts.append(f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">'
                  "time of the better library over that of ptxkit</text>")
-    captions = ("operations of a product (2 M N K)",
-                f"dots: {len(points)} random products on an {record(RANDOM)['device']['name']}, {record(RANDOM)['date']}",
-                f"rings: {len(rings)} on an {H200}, {record(EARLIER)['date']}, with older kernels")
+    told = {card: f"{record(name)['device']['name']}, {record(name)['date']}" for card, name in RANDOM.items()}
+    captions = ("operations of a product (2 M N K)", f"dots: {len(points)} random products on an {told['h100']}",
+                f"rings: {len(rings)} others on an {told['h200']}")
     for line, caption in enumerate(captions):
         parts.append(f'<text x="{left + width / 2}" y="{top + height + 34 + 18 * line}" text-anchor="middle" '
                      f'fill="{"#555" if line else "#000"}">{caption}</text>')
@@ -137,17 +137,15 @@ def random_plot() -> str:
 
 
 FIGURES: dict[str, Figure] = {
-    "random.table": random_table,
-    "random.dots": lambda: str(sum(len(ratios(run)) for run, *_ in KINDS.values())),
-    "random.rings": lambda: str(sum(map(len, earlier(H200).values()))),
-    "random.sustained": lambda: f"{geometric_mean(ratios('sustained')):.2f}",
-    "random.sustained.least": lambda: f"{min(ratios('sustained')):.2f}",
-    "random.h200.table": earlier_table,
+    "random.table": random_table("h100"),
+    "random.h200.table": random_table("h200"),
+    "random.dots": lambda: str(len(points_of("h100"))),
+    "random.rings": lambda: str(len(points_of("h200"))),
     "trees.table": trees_table,
-    **{f"random.h200.{kind}": earlier_mean(kind) for kind in ("aligned", "any8")},
-    **{f"random.{kind}": random_mean(kind) for kind in KINDS},
-    **{f"random.{kind}.least": random_least(kind) for kind in KINDS},
-    "random.e4m3.alone.low": lambda: f"{percentile(ratios(KINDS['e4m3'][0], 2), 0.05):.3f}",
-    "random.e4m3.alone.least": lambda: f"{min(ratios(KINDS['e4m3'][0], 2)):.3f}",
-    **{f"random.{kind}.worst": random_worst(kind) for kind in KINDS},
+    "trees.h200.table": transfer_table,
+    **{f"{name}.{kind}{which}": of(kind, card) for card, name in (("h100", "random"), ("h200", "random.h200"))
+       for kind in (*KINDS, *OTHERS) for which, of in (("", random_mean), (".least", random_least), (".worst", random_worst))},
+    **{f"{name}.e4m3.alone.{which}": lambda card=card, of=of: f"{of(ratios('e4m3', card, 2)):.3f}"     # type: ignore[misc]
+       for card, name in (("h100", "random"), ("h200", "random.h200"))
+       for which, of in (("low", lambda found: percentile(found, 0.05)), ("least", min))},
 }

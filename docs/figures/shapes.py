@@ -11,7 +11,7 @@ BURST = "2026-11-23-h200-burst"
 BURST_F16 = "2026-11-22-h200-burst-f16"
 SUSTAINED = "2026-11-21-h200-sustained"
 FP8 = "2026-11-22-h200-fp8"
-ROWS = "2026-11-26-h100-fp8-rows"
+ROWS, ROWS_H200 = "2026-11-26-h100-fp8-rows", "2026-11-28-h200-fp8-rows"
 
 def burst_table() -> str:
     lines = header("M x N x K | us | TFLOP/s | GB/s | cuBLAS us | cuBLASLt us | best / ours | read / ours")
@@ -45,21 +45,21 @@ def fp8_table() -> str:
     return block(lines)
 
 
-def rows_figure(of: Callable[[list[float]], float]) -> Figure:
-    return lambda: f"{of([row[3] for row in record(ROWS)['rows']]):.3f}"
+def rows_figure(name: str, of: Callable[[list[float]], float]) -> Figure:
+    return lambda: f"{of([row[3] for row in record(name)['rows']]):.3f}"
 
 
-def rows_worst() -> str:
-    return shape_of(min(record(ROWS)["rows"], key=lambda row: float(row[3]))[0]).rpartition(" ")[0]
+def rows_worst(name: str) -> Figure:
+    return lambda: shape_of(min(record(name)["rows"], key=lambda row: float(row[3]))[0]).rpartition(" ")[0]
 
 SCALES = {"tensor": "tensor", "row": "row", "1x128": "1 x 128", "128x128": "128 x 128", "1x128T": "1 x 128 of the transposed matrix"}
 
 
 def quantise_table() -> str:
-    lines = header("scales | share of a copy's rate")
+    lines = header("scales | share of a copy's rate, H100 | H200")
     for kind, title in SCALES.items():
-        shares = [row["ratio"] for row in record(ROWS)["quantisers"]["rows"] if row["kind"] == kind]
-        lines.append(f"| {title} | {min(shares):.2f} to {max(shares):.2f} |")
+        found = [[row["ratio"] for row in record(name)["quantisers"]["rows"] if row["kind"] == kind] for name in (ROWS, ROWS_H200)]
+        lines.append(f"| {title} | {' | '.join(f'{min(shares):.2f} to {max(shares):.2f}' for shares in found)} |")
     return block(lines)
 
 
@@ -78,9 +78,8 @@ FIGURES: dict[str, Figure] = {
     **{f"burst.read.{size}.{name}": summed(BURST, "burst bf16", f"read, weights over {size} MB", which) for size in (25, 100)
        for name, which in (("mean", "geometric_mean"), ("least", "least"))},
     "burst.ceilings": ceilings(BURST, "wgmma bf16 burst", "wgmma e4m3 burst", "read 8 GiB"),
-    "fp8-rows.mean": rows_figure(geometric_mean),
-    "fp8-rows.p5": rows_figure(lambda ratios: percentile(ratios, 0.05)),
-    "fp8-rows.least": rows_figure(min),
-    "fp8-rows.worst": rows_worst,
+    **{f"{title}.{which}": figure for title, name in (("fp8-rows", ROWS), ("fp8-rows.h200", ROWS_H200))
+       for which, figure in {"mean": rows_figure(name, geometric_mean), "p5": rows_figure(name, lambda ratios: percentile(ratios, 0.05)),
+                             "least": rows_figure(name, min), "worst": rows_worst(name)}.items()},
     "quantise.table": quantise_table,
 }
