@@ -67,11 +67,14 @@ def trees_table() -> str:
 
 def transfer_table() -> str:
     """The regret on an H200 by what the choice knows: geometric mean and 95th percentile, as the record writes them."""
-    lines = header("what the choice knows | M over 64 | batches | 16 to 64 rows")
+    lines = header("what the choice knows | M over 64 | batches | 16 to 64 rows | all beside cuBLAS: geometric mean, 5th percentile, least")
+    beside = record(SAMPLE_H200)["speed over cuBLAS of all products: geometric mean, 5th percentile, least"]
     for known, told in record(SAMPLE_H200)["regret"].items():
         means = [", ".join(re.findall(r"(?:mean|percentile) ([\d.]+)", line))
                  for kind in ("0 us and more", "batched", "few rows") for line in told if line.startswith(f"{kind}:")]
-        lines.append(f"| {known} | {' | '.join(means)} |")
+        lines.append(f"| {known} | {' | '.join(means)} | {', '.join(f'{ratio:.3f}' for ratio in beside.get(known, ()))} |")
+    *_, (best, speeds) = beside.items()
+    lines.append(f"| {best} | | | | {', '.join(f'{ratio:.3f}' for ratio in speeds)} |")
     return block(lines)
 
 
