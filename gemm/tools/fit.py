@@ -1,7 +1,8 @@
 """`python -m ptxkit.gemm fit --card h100 DATA.json.gz`: the constants of a card's cost model, and the trees that correct it, from what
 `sample` measured on it.
 
-`--further` teaches what a card has (`further.py`); with `--start h100` it begins with what the H100 has.
+`--further` teaches what a card has (`further.py`); with `--start h100` it begins with what the H100 has, but for the
+memory, L2 and clock.
 
 Every other product is held out of the fit of the constants. Of the trees a quarter of the products is held out in turn, and what is told
 of a product comes from trees that have not seen it; the trees that are kept have seen all. What counts is the order of the configurations
@@ -30,7 +31,7 @@ from ptxkit.cli.paths import output_path
 from ..heuristic.corrections import Trees, trees_beside
 from ..heuristic.corrections import of_card as trees_of_card
 from ..heuristic.corrections import write as write_trees
-from ..heuristic.costs import Costs, estimate, fit_path, of_card, write
+from ..heuristic.costs import Costs, estimate, fit_path, following, of_card, write
 from . import further
 from .grow import FAR, ROUNDS, Growth, first, grown, weights
 from .measured import DataError, Pairs, modelled, pairs, record, regrets, told
@@ -137,7 +138,7 @@ def command(options: argparse.Namespace) -> int:
         raise DataError(f"--start {options.start}: {start.name} has no constants of its own; " +
                         f"{' and '.join(sorted(one.name for one in CARDS.values() if fit_path(one.name).is_file()))} have")
     everything, names = pairs(records, card)
-    costs = of_card(start) if fit_path(start.name).is_file() else Costs()
+    costs = following(of_card(start), start, card) if fit_path(start.name).is_file() else Costs()
     path = options.output or fit_path(card.name)
     about = {"device": card.name, "pairs": len(everything), "products": len(names), "seeds": [one["seed"] for one in records]}
     if options.further:
