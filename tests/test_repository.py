@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -74,9 +75,10 @@ class Import:
     at_load: bool
 
 
-def imports(source: str, package: str = "", *, is_package: bool = False) -> list[Import]:
+@functools.cache
+def imports(source: str, package: str = "", *, is_package: bool = False) -> tuple[Import, ...]:
     """Every import of a module's text that is not for type checkers alone; relative ones as absolute names."""
-    return list(_imports(ast.parse(source).body, package, True, is_package))
+    return tuple(_imports(ast.parse(source).body, package, True, is_package))
 
 
 def _imports(nodes: list[ast.stmt], package: str, at_load: bool, is_package: bool) -> Iterator[Import]:
@@ -100,7 +102,8 @@ def _imports(nodes: list[ast.stmt], package: str, at_load: bool, is_package: boo
                 yield from _imports(handler.body, package, inside, is_package)
 
 
-def modules(package: str) -> list[tuple[Path, list[Import]]]:
+@functools.cache
+def modules(package: str) -> list[tuple[Path, tuple[Import, ...]]]:
     found = []
     for path in sorted((ROOT / package).rglob("*.py")):
         within = ".".join(path.relative_to(ROOT).parent.parts)
@@ -247,7 +250,7 @@ def dotted(path: Path) -> str:
 
 def by_literal(source: str, package: str) -> Iterator[str]:
     """What `import_module("...")` names."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(source)) if "import_module" in source else ():
         match node:
             case ast.Call(func=ast.Name("import_module") | ast.Attribute(attr="import_module"), args=[ast.Constant(str(name)), *_]):
                 yield resolve_name(name, package)

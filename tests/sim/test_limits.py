@@ -102,7 +102,7 @@ def test_local_memory_is_made_where_it_is_used_and_counted() -> None:
     report = run(with_all, block=1024, limits=Limits(memory=1 << 27))
     assert [f.rule for f in report.findings] == ["max-memory"]
     assert "400,000 bytes of local memory each, together more than 134,217,728" in report.findings[0].message
-    assert run(with_all, grid=1000, card=sim.run.__kwdefaults__["card"].with_sms(4), limits=Limits(memory=1 << 27)).ended  # given back
+    assert run(with_all, grid=40, card=sim.run.__kwdefaults__["card"].with_sms(4), limits=Limits(memory=1 << 27)).ended  # given back
 
 
 def test_a_lane_does_not_reach_the_local_memory_of_another() -> None:
