@@ -294,16 +294,16 @@ def record(true: Costs, seed: int, wrong: float = 0.0, count: int = 40) -> dict:
         if by_waves(shape):
             continue
         all_ = judged(shape, H200)
-        configs = [all_.config(place) for place in range(len(all_.structures))]
+        configs = [all_.config(place) for place in source.sample(range(len(all_.structures)), 60)]
         total = estimate(true, Sizes.of(shape), Columns.of(configs, H200, true)).total / H200.clock_mhz
         us = []
-        for place in source.sample(range(len(total)), 60):
-            config = configs[place]
-            key = json.dumps(knobs(config, shape))
+        for config, microseconds in zip(configs, total, strict=True):
+            found = knobs(config, shape)
+            key = json.dumps(found)
             if key not in places:
                 places[key] = len(kept)
-                kept.append({**knobs(config, shape), "m": shape.m})
-            us.append([places[key], float(total[place]) * source.uniform(1, 1 + wrong)])
+                kept.append({**found, "m": shape.m})
+            us.append([places[key], float(microseconds) * source.uniform(1, 1 + wrong)])
         rows.append({"shape": str(problem), "cublas_us": None, "us": us})
     return {"device": {"name": H200.name}, "seed": seed, "parts": [{"part": "bf16 nt", "configs": kept, "rows": rows, "wrong": []}]}
 
