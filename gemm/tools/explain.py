@@ -46,13 +46,17 @@ def explained(problem: Problem, card: Card, most: int) -> dict[str, Any]:
     table = tuned(problem, card)
     chosen = table or heuristic(problem, card)
     first = _asked_of_trees(problem, card)
-    rows = [_row(problem, config, clocks, card, place in first) for place, (clocks, config) in enumerate(timed(problem, card))]
-    place = next((place for place, row in enumerate(rows) if row["config"] == chosen), None)
-    own = _row(problem, chosen, clocks(problem, chosen, card), card, True) if place is None else rows[place]
-    shown = rows[:most] + ([own] if place is None or place >= most else [])
+    found = list(timed(problem, card))
+    rows = [_row(problem, config, clocks, card, place in first) for place, (clocks, config) in enumerate(found[:most])]
+    place = next((place for place, (_, config) in enumerate(found) if config == chosen), None)
+    if place is None:
+        own = _row(problem, chosen, clocks(problem, chosen, card), card, True)
+    else:
+        own = rows[place] if place < most else _row(problem, chosen, found[place][0], card, place in first)
+    shown = rows if place is not None and place < most else [*rows, own]
     by = "operands that threads copy" if problem.by_threads else own["model"]
     return {"card": card.name, "problem": [problem.m, problem.n, problem.k, problem.batches],
-            "by": "the tuned table of the card" if table else f"the model of {by}", "chosen": chosen, "place": place, "of": len(rows),
+            "by": "the tuned table of the card" if table else f"the model of {by}", "chosen": chosen, "place": place, "of": len(found),
             "us": own["us"], "models": models(card), "candidates": shown}
 
 
