@@ -91,8 +91,8 @@ def _ways(out: dict[Extent, int], arrays: list[Array], *, linear: bool, whole: C
 
 
 def _shards(arrays: list[Array]) -> list[Callable[[int], Any]]:
-    """The ways to divide an extent: in as many pieces as there are devices; or in the pieces that a reshape leaves which made one extent of
-    several, of which a later one was divided."""
+    """The ways to divide an extent: in as many pieces as there are devices, or in the pieces that a reshape left. A reshape leaves such
+    pieces where it joined several extents, and one after the first was divided."""
     from torch.distributed.tensor import Shard
 
     placements = [placement for array in arrays if array.spec is not None for placement in array.spec.placements]
