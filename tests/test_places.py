@@ -16,7 +16,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import zipapp
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ from ptxkit.cli.main import main
 from ptxkit.errors import TraceError
 from ptxkit.runtime import toolchain
 from tests.distributions import example, expected
-from tests.ptxkit.other_user import as_other
+from tests.ptxkit.other_user import as_other, open_folder
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -117,9 +116,7 @@ for number, (name, value) in enumerate([("HOME", sys.argv[2] + "/home"), ("PTXKI
     os.environ.setdefault("PTXKIT_CACHE_DIR", "")
     use(name, number)
 """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
+    with open_folder() as folder:
         for each in ("home", "cache"):
             (folder / each).mkdir(mode=0o755)
             (folder / each).chmod(0o555)

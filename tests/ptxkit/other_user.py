@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -15,6 +18,15 @@ if os.geteuid() == 0:
     os.setgid({NOBODY})
     os.setuid({NOBODY})
 """
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder that another user may reach. `tmp_path` is none: each start of pytest closes the folder above all of them."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
 
 
 def as_other(imports: str, program: str, *arguments: Path | str, **environment: str) -> subprocess.CompletedProcess[str]:

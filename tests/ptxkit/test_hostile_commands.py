@@ -9,6 +9,7 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from ptxkit.gemm.__main__ import _parser as gemm_parser
 
 from . import planted
 from .folders import KNOWN, with_kernels
-from .other_user import ROOT, as_other
+from .other_user import ROOT, as_other, open_folder
 
 pytestmark = pytest.mark.pure
 posix = pytest.mark.skipif(os.name != "posix", reason="streams of POSIX")
@@ -29,6 +30,13 @@ posix = pytest.mark.skipif(os.name != "posix", reason="streams of POSIX")
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return with_kernels(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def reached(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder as `here`, made the working directory, that another user may reach."""
+    with open_folder() as folder:
+        yield with_kernels(folder, monkeypatch)
 
 
 # --------------------------------------------------------------------------------------------------- streams
@@ -223,38 +231,32 @@ def test_an_output_that_cannot_be_written(arguments: list[str], capsys: pytest.C
     assert Path("file").read_text() != "as it was"
 
 
-def test_an_output_that_another_user_may_not_write(here: Path) -> None:
-    here.chmod(0o755)
-    for parent in here.parents[:3]:
-        parent.chmod(parent.stat().st_mode | 0o055)
-    (here / "file").write_text("as it was")
+def test_an_output_that_another_user_may_not_write(reached: Path) -> None:
+    (reached / "file").write_text("as it was")
     imports = ("from ptxkit.cli.main import main\nsys.path.insert(0, sys.argv[1])\n"
                "main(['emit', 'kernels_of_a_test:store', '-o', os.devnull])")
     program = "os.chdir(sys.argv[1]); sys.exit(main(['emit', 'kernels_of_a_test:store', '-o', sys.argv[2]]))"
     if os.geteuid() != 0:
-        (here / "file").chmod(0o400)
-        here.chmod(0o500)
+        (reached / "file").chmod(0o400)
+        reached.chmod(0o500)
     try:
         for name in ("file", "new"):
-            done = as_other(imports, program, here, name, PTXKIT_CACHE_DIR="off")
+            done = as_other(imports, program, reached, name, PTXKIT_CACHE_DIR="off")
             assert (done.returncode, done.stdout) == (2, ""), done.stderr
             assert done.stderr == f"ptxkit: cannot write {name}: Permission denied\n"
     finally:
-        here.chmod(0o755)
-    assert (here / "file").read_text() == "as it was"
-    assert not (here / "new").exists()
+        reached.chmod(0o755)
+    assert (reached / "file").read_text() == "as it was"
+    assert not (reached / "new").exists()
 
 
-def test_a_file_that_another_user_may_not_read_is_there(here: Path) -> None:
+def test_a_file_that_another_user_may_not_read_is_there(reached: Path) -> None:
     """So is one in a folder that he may not enter."""
-    here.chmod(0o755)
-    for parent in here.parents[:3]:
-        parent.chmod(parent.stat().st_mode | 0o055)
-    (here / "locked").mkdir()
+    (reached / "locked").mkdir()
     for name in ("secret.ptx", "locked/k.ptx"):
-        (here / name).write_text(planted.CLEAN)
-        (here / name).chmod(0)
-    (here / "locked").chmod(0)
+        (reached / name).write_text(planted.CLEAN)
+        (reached / name).chmod(0)
+    (reached / "locked").chmod(0)
     commands = ("name = {}\nfor command in (['check', name], ['lift', name], ['diff', name, name], ['simulate', name]):\n"
                 "    status = main(command)\n    print(status, file=sys.stderr)")
     imports = ("from ptxkit.cli.main import main\nos.chdir(sys.argv[1]); err, sys.stderr = sys.stderr, open(os.devnull, 'w')\n"
@@ -262,10 +264,10 @@ def test_a_file_that_another_user_may_not_read_is_there(here: Path) -> None:
     program = commands.format("sys.argv[2]")
     try:
         for name in ("secret.ptx", "locked/k.ptx"):
-            done = as_other(imports, program, here, name, PTXKIT_CACHE_DIR="off")
+            done = as_other(imports, program, reached, name, PTXKIT_CACHE_DIR="off")
             assert done.stderr == f"ptxkit: cannot read {name}: Permission denied\n1\n" * 4
     finally:
-        (here / "locked").chmod(0o755)
+        (reached / "locked").chmod(0o755)
 
 
 # --------------------------------------------------------------------------------------------------- what is asked for

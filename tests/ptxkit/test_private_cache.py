@@ -9,7 +9,6 @@ import os
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from ptxkit.runtime import cache
 from ptxkit.runtime.cache import Cache, Entry, key
 
 from .cubins import small
-from .other_user import NOBODY, ROOT, as_other
+from .other_user import NOBODY, ROOT, as_other, open_folder
 
 IMPORTS = "from pathlib import Path\nfrom ptxkit.runtime.cache import Cache, Entry, key"
 ENTRY = Entry(small(b"cubin"), "log")
@@ -42,12 +41,10 @@ def forgotten() -> Iterator[None]:
     cache._written.clear()
 
 
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that another user may reach."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        yield Path(folder)
+@pytest.fixture(name="open_folder")
+def _open_folder() -> Iterator[Path]:
+    with open_folder() as folder:
+        yield folder
 
 
 def put(folder: Path, name: str = "k") -> Path:
