@@ -10,12 +10,10 @@ from typing import Any
 from .records import MEANS, Figure, block, ceilings, count_of, digits, header, percentile, record
 
 GROUPED = "2026-11-24-h200-grouped"
-GROUPED_RANDOM = "2026-11-26-h100-grouped-random"
+GROUPED_RANDOM, RANDOM_H200 = "2026-11-26-h100-grouped-random", "2026-11-28-h200-grouped-random"
 DEEP_GEMM = "2026-11-27-h100-deepgemm"
-WEIGHTS = "2026-11-26-h100-weight-gradients"
+WEIGHTS, WEIGHTS_H200 = "2026-11-26-h100-weight-gradients", "2026-11-28-h200-weight-gradients"
 MOE, MOE_H200 = "2026-11-27-h100-moe", "2026-11-28-h200-moe"
-RANDOM_H200 = "2026-11-28-h200-grouped-random"
-WEIGHTS_H200 = "2026-11-28-h200-weight-gradients"
 
 PEERS = ("deep_gemm", "deep_gemm_masked", "hpc_ops")
 
@@ -43,9 +41,14 @@ def grouped_case(case: str) -> Figure:
     return of
 
 
-def grouped_random(of: Callable[[list[float]], str], rows: str = "rows") -> Figure:
-    """A figure of how much longer torch takes, group products with random lengths."""
-    return lambda: of([row[2] for row in record(GROUPED_RANDOM)["random"][rows]])
+def random_rows(kind: str) -> list[Any]:
+    """Group products with random lengths: the first of the H100, fresh ones of it, or those of the H200."""
+    return list(record(RANDOM_H200)["rows"] if kind == "h200." else record(GROUPED_RANDOM)["random"][f"{kind[:-1]} rows".strip()])
+
+
+def grouped_random(of: Callable[[list[float]], str], kind: str) -> Figure:
+    """A figure of how much longer torch takes."""
+    return lambda: of([row[2] for row in random_rows(kind)])
 
 
 def deep_gemm_table() -> str:
@@ -68,8 +71,8 @@ def against_commit(which: str) -> Figure:
 
 
 def weights_ratio(row: Any) -> float:
-    """torch's time over that of the configuration that is chosen, a weight gradient."""
-    return float(row["ratio"][row["choice"]])
+    """torch's time over that of the configuration that is chosen, a weight gradient. Some rows have the times of others, too."""
+    return float(row["ratio"][row["choice"]] if "choice" in row else row["ratio"])
 
 
 def weights_table() -> str:
@@ -82,10 +85,10 @@ def weights_table() -> str:
     return block(found)
 
 
-def weights(lengths: str) -> Figure:
+def weights(name: str, lengths: str) -> Figure:
     """The mean over long groups."""
     def of() -> str:
-        rows = [row for row in record(WEIGHTS)["rows"] if row["lengths"] == lengths and row["mean"] >= 4096]
+        rows = [row for row in record(name)["rows"] if row["lengths"] == lengths and row["mean"] >= 4096]
         return f"{geometric_mean(map(weights_ratio, rows)):.2f}"
     return of
 
@@ -118,19 +121,10 @@ def moe(name: str, key: str, of: Callable[[list[float]], float], places: int = 2
     return lambda: f"{of([row[key] for row in record(name)['rows']]):.{places}f}"
 
 
-def random_on_h200(of: Callable[[list[float]], float]) -> Figure:
-    """torch's time over ours of random group products on an H200."""
-    return lambda: f"{of([row[2] for row in record(RANDOM_H200)['rows']]):.3f}"
-
-
-def weights_on_h200(lengths: str) -> Figure:
-    """The mean over long groups on an H200."""
-    return lambda: f"{record(WEIGHTS_H200)['summary'][f'long {lengths}']['mean']:.2f}"
-
-
 FIGURES: dict[str, Figure] = {
     "weights.table": weights_table,
-    **{f"weights.{lengths}": weights(lengths) for lengths in ("even", "skewed")},
+    **{f"{title}.{lengths}": weights(name, lengths) for title, name in (("weights", WEIGHTS), ("weights.h200", WEIGHTS_H200))
+       for lengths in ("even", "skewed")},
     "grouped.count": count_of(GROUPED),
     "grouped.mean": grouped_mean(),
     "grouped.deepgemm": deep_gemm_table,
@@ -147,8 +141,7 @@ FIGURES: dict[str, Figure] = {
     "order.mean": lambda: f"{geometric_mean(prices().values()):.2f}",
     "order.others": price_of_others,
     **{f"order.{product}": price_of(product) for product in ("152x224x9496", "56x824x15752", "40x3392x15984")},
-    **{f"grouped-random.{name}{figure}": grouped_random(of, rows)
-       for name, rows in (("", "rows"), ("fresh.", "fresh rows"))
+    **{f"grouped-random.{kind}{figure}": grouped_random(of, kind) for kind in ("", "fresh.", "h200.")
        for figure, of in {"count": lambda ratios: str(len(ratios)), "mean": lambda ratios: f"{geometric_mean(ratios):.3f}",
                           "p5": lambda ratios: f"{percentile(ratios, 0.05):.3f}", "least": lambda ratios: f"{min(ratios):.3f}"}.items()},
     **{f"grouped-random.against.{which}": against_commit(which) for which in MEANS},
@@ -158,9 +151,4 @@ FIGURES: dict[str, Figure] = {
        for which, figure in {"mean": moe(name, "over_products", geometric_mean), "most": moe(name, "over_products", max),
                              "separate": moe(name, "separate_over", geometric_mean),
                              "separate.least": moe(name, "separate_over", min)}.items()},
-    "grouped-random.h200.count": lambda: str(len(record(RANDOM_H200)["rows"])),
-    "grouped-random.h200.mean": random_on_h200(geometric_mean),
-    "grouped-random.h200.p5": random_on_h200(lambda ratios: percentile(ratios, 0.05)),
-    "grouped-random.h200.least": random_on_h200(min),
-    **{f"weights.h200.{lengths}": weights_on_h200(lengths) for lengths in ("even", "skewed")},
 }
