@@ -99,7 +99,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 def sources() -> dict[str, bytes]:
     """Every file of the package, by its name in a wheel."""
     return {path.relative_to(ROOT).as_posix(): path.read_bytes() for folder, _, names in os.walk(ROOT / "ptxkit", followlinks=True)
-            for name in names if (path := Path(folder, name)).suffix != ".pyc"}
+            for name in names if "__pycache__" not in (path := Path(folder, name)).parts}
 
 
 def stranger(name: str, folder: Path) -> Path:
