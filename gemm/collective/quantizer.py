@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ptxkit import Ptr, Reg, Vec, smem
-from ptxkit.ptx import bar, cvt, div, fma, ld, mov, mul, neg, opcode, rcp, redux, selp, setp, shfl, shl, st
+from ptxkit import Ptr, Reg, Vec, if_, smem
+from ptxkit.idioms import fast_div
+from ptxkit.ptx import bar, cvt, div, fma, ld, mov, mul, neg, opcode, prmt, rcp, redux, selp, setp, shfl, shl, st, vote
 from ptxkit.ptx import max as max_
-from ptxkit.types import Scalar, b8, b32, f32, pred, u32
+from ptxkit.types import Scalar, b8, b32, f16, f32, pred, u32
 
 VECTOR = 16                 # bytes that a thread loads at once
 LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
@@ -32,35 +33,66 @@ class Matrices:
 
 
 @dataclass(frozen=True, slots=True)
+class Tiling:
+    """How many tiles lie side by side in X, and the inverse of that (`ptxkit.idioms.inverse`). Tiles follow one another along the rows."""
+
+    across: Reg[u32]
+    inverse: Reg[u32]
+
+    def place(self, tile: Reg[u32]) -> tuple[Reg[u32], Reg[u32]]:
+        """How many rows of tiles lie above a tile, and how many tiles to the left of it."""
+        above = fast_div(tile, self.across, self.inverse)
+        return above, tile - above * self.across
+
+
+@dataclass(frozen=True, slots=True)
 class Divisor:
     """A scale, ready for divisions by it: `quotient` is x / scale rounded to nearest, as div.rn.f32 has it.
 
     With the reciprocal r rounded to nearest and q = x r, the remainder q scale - x is exact, and q - r remainder is the rounded quotient
-    (Markstein); it has the sign of x where it is zero. That is 4 instructions where div.rn has some 10. For no quotient that is not 0 in
-    fp8 the remainder is subnormal, because small scales are made larger by a power of two, and what they divide as well. An infinite scale
-    gives 0 for finite x, else NaN.
+    (Markstein); it has the sign of x where it is zero. That is 3 instructions where div.rn has some 10. The scale is found in the same
+    way, and the reciprocal by a step of Newton's, as rcp.rn.f32 has it.
+
+    A scale that is zero, small, infinite or NaN is `rare`: where a warp has one, it takes a branch that divides by div.rn. Small scales,
+    and what they scale, are made larger by a power of two, `growth`: then for no quotient that is not 0 in fp8 the remainder is subnormal.
+    An infinite scale gives 0 for finite x, else NaN.
     """
 
     scale: Reg[f32]
     growth: Reg[f32]
     grown: Reg[f32]
     inverse: Reg[f32]
+    rare: Reg[pred]
 
     @classmethod
     def of(cls, magnitude: Reg[f32], out: type[Scalar]) -> Divisor:
-        """That of values of which this is the largest magnitude."""
-        exact = div.rn.f32(magnitude, LARGEST[out.__name__])
-        scale = selp.f32(1.0, exact, setp.eq.f32(exact, 0.0))
-        growth = selp.f32(GROWTH, 1.0, setp.lt.f32(scale, SMALL))
-        grown = mul.rn.f32(scale, growth)
-        infinite = setp.eq.f32(grown, float("inf"))
-        return cls(scale, growth, selp.f32(0.0, grown, infinite), rcp.rn.f32(grown))
+        """That of values of which this is the largest magnitude. All threads of a warp call it."""
+        top = LARGEST[out.__name__]
+        first = mul.rn.f32(magnitude, 1 / top)
+        scale = fma.rn.f32(fma.rn.f32(first, -top, magnitude), 1 / top, first)
+        near = rcp.approx.ftz.f32(scale)
+        inverse = fma.rn.f32(near, fma.rn.f32(near, neg.f32(scale), 1.0), near)
+        grown, growth = mov.f32(scale), mov.f32(1.0)
+        rare = vote.sync.any.pred(setp.ltu.f32(scale, SMALL), ALL)          # of an infinity the remainder above is NaN
+        with if_(rare):
+            exact = div.rn.f32(magnitude, top)
+            selp.f32(scale, 1.0, exact, setp.eq.f32(exact, 0.0))
+            selp.f32(growth, GROWTH, 1.0, setp.lt.f32(scale, SMALL))
+            mul.rn.f32(grown, scale, growth)
+            infinite = setp.eq.f32(grown, float("inf"))
+            rcp.rn.f32(inverse, grown)                                      # of an infinity 0
+            selp.f32(grown, 0.0, grown, infinite)
+        return cls(scale, growth, grown, inverse, rare)
 
     def quotient(self, x: Reg[f32]) -> Reg[f32]:
-        """x / scale."""
-        x = mul.rn.f32(x, self.growth)
-        first = mul.rn.f32(x, self.inverse)
-        return fma.rn.f32(fma.rn.f32(first, self.grown, neg.f32(x)), neg.f32(self.inverse), first)
+        """x / scale, of x that has grown."""
+        return quotient(x, self.grown, self.inverse)
+
+
+def quotient(x: Reg[f32], grown: Reg[f32], inverse: Reg[f32]) -> Reg[f32]:
+    """x / scale, of x and a scale that have grown, and the reciprocal of the latter."""
+    first = mul.rn.f32(x, inverse)
+    return fma.rn.f32(fma.rn.f32(first, grown, neg.f32(x)), neg.f32(inverse), first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +130,15 @@ class Vectors:
 
     def largest(self, words: list[Reg[b32]], so_far: Any = None) -> Any:
         """The bits of the largest magnitudes: two of 16 bits, or one. Bits of magnitudes are in the order of their values, NaN last."""
-        bits, largest = (0x7FFF7FFF, max_.u16x2) if self.source.bits == 16 else (0x7FFFFFFF, max_.u32)
+        bits = 0x7FFF7FFF if self.source.bits == 16 else 0x7FFFFFFF
         for word in words:
             own = opcode("and.b32")(word, bits)
-            so_far = own if so_far is None else mov.b32(largest(so_far, own))
+            so_far = own if so_far is None else self.larger(so_far, own)
         return so_far
+
+    def larger(self, one: Any, other: Any) -> Any:
+        """The larger of the bits of largest magnitudes: two of 16 bits, or one."""
+        return mov.b32((max_.u16x2 if self.source.bits == 16 else max_.u32)(one, other))
 
     def magnitude(self, largest: Any) -> Reg[u32]:
         """The bits of the largest magnitude as f32."""
@@ -116,6 +152,21 @@ class Vectors:
         """The first of two largest magnitudes of 16 bits, or the second where this is odd; or the only one."""
         bits: Reg[u32] = mov.b32(largest)
         return self._values(bits if self.source is f32 else bits >> (odd * 16) & 0xFFFF)[0]
+
+    def grow(self, words: list[Reg[b32]], growths: list[Reg[f32]]) -> None:
+        """Multiply the elements of a vector by these growths, in place."""
+        for i, word in enumerate(words):
+            if self.source is f32:
+                opcode("mul.rn.f32")(word, word, growths[i])
+            else:
+                opcode("mul.rn.bf16x2")(word, word, prmt.b32(mov.b32(growths[2 * i]), mov.b32(growths[2 * i + 1]), 0x7632))
+
+    def grow_all(self, vectors: list[list[Reg[b32]]], divisor: Divisor) -> None:
+        """Make vectors ready for this divisor, in place. Scales of f16 are never small."""
+        if self.source is not f16:
+            with if_(divisor.rare):
+                for words in vectors:
+                    self.grow(words, [divisor.growth] * self.count)
 
     def values(self, words: list[Reg[b32]]) -> list[Reg[f32]]:
         """The elements of a vector as f32."""
@@ -139,7 +190,7 @@ class Vectors:
                 st.global_.b8(place.at(at), bits >> 8 * byte if byte else bits, pred=inside & (column + at < given.rows))
 
     def store(self, words: list[Reg[b32]], row: Reg[u32], column: Reg[u32], divisor: Divisor) -> None:
-        """Divide a vector and store it."""
+        """Divide a vector that has grown, and store it."""
         values = [divisor.quotient(value) for value in self.values(words)]
         narrow: Any = opcode(f"cvt.rn.satfinite.{self.out.__name__}x2.f32")
         pairs = [narrow(values[e + 1], values[e]) for e in range(0, self.count, 2)]
@@ -197,4 +248,4 @@ def store_scale(given: Matrices, row: Reg[u32], column: Reg[u32] | int, divisor:
     st.global_.f32(place, divisor.scale, pred=where)
 
 
-__all__ = ["LARGEST", "VECTOR", "Divisor", "Matrices", "Vectors", "over_lanes", "over_warps", "store_scale"]
+__all__ = ["LARGEST", "VECTOR", "Divisor", "Matrices", "Tiling", "Vectors", "over_lanes", "over_warps", "quotient", "store_scale"]

@@ -10,7 +10,7 @@ from ptxkit.ptx import ld, mov, st
 from ptxkit.ptx import max as max_
 from ptxkit.types import Scalar, b32, bf16, e4m3, pred, u32
 
-from ..collective.quantizer import VECTOR, Divisor, Matrices, Vectors, over_lanes, over_warps, store_scale
+from ..collective.quantizer import VECTOR, Divisor, Matrices, Tiling, Vectors, over_lanes, over_warps, store_scale
 from ..scheduler.fast_divmod import ceil_div
 
 THREADS = 256
@@ -59,50 +59,70 @@ def quantize_rows(given: Matrices, *, source: type[Scalar] = bf16, out: type[Sca
     bits = over_warps(bits, warp, threads // 32, cta // 32)
     divisor = Divisor.of(mov.b32(bits), out)
     store_scale(given, row, 0, divisor, (row < given.rows) & (within == 0))
-    if held:
-        for column, words in kept:
+
+    def store(vectors: list[tuple[Reg[u32], list[Reg[b32]]]]) -> None:
+        elements.grow_all([words for _, words in vectors], divisor)
+        for column, words in vectors:
             elements.store(words, row, column, divisor)
+
+    if held:
+        store(kept)
     else:
         with for_range(chunks) as chunk:
-            for column, words in read(chunk * (span * vectors)):
-                elements.store(words, row, column, divisor)
+            store(read(chunk * (span * vectors)))
 
 
-@kernel(target="sm_90a", block=THREADS, min_ctas=None,
-        directives=lambda config: ctas(config, 4 * STEPS if config["high"] == 1 else config["source"].bits * 2))
-def quantize_blocks(given: Matrices, *, source: type[Scalar] = bf16, out: type[Scalar] = e4m3, high: Literal[1, 128] = 1,
-                    wide: bool = True) -> None:
-    """Each block of `high` rows by 128 columns has a scale. A CTA has one block of 128 rows, or 512 columns of some rows: the lanes that
-    read a block's row together find its largest magnitude."""
+@kernel(target="sm_90a", block=THREADS, min_ctas=None, directives=lambda config: ctas(config, config["source"].bits * 2))
+def quantize_blocks(given: Matrices, tiling: Tiling, *, source: type[Scalar] = bf16, out: type[Scalar] = e4m3, wide: bool = True) -> None:
+    """Each block of 128 rows by 128 columns has a scale, and a CTA."""
     elements, thread, tile = Vectors(source, out, given, wide), mov.u32(tid.x), mov.u32(ctaid.x)
-    lanes = BLOCK // elements.count
-    rows, column = places(elements, thread, tile, BLOCK if high > 1 else SEGMENT, high)
+    rows, column = places(elements, thread, tiling.place(tile), BLOCK, BLOCK)
     kept = [elements.read(row, column) for row in rows]
-    if high > 1:
-        largest = None
-        for words in kept:
-            largest = elements.largest(words, largest)
-        bits = over_warps(over_lanes(elements.magnitude(largest), 32), thread >> 5, THREADS // 32, THREADS // 32)
-        divisor = Divisor.of(mov.b32(bits), out)
-        store_scale(given, rows[0] // BLOCK, column // BLOCK, divisor, thread == 0)
+    largest = None
+    for words in kept:
+        largest = elements.largest(words, largest)
+    bits = over_warps(over_lanes(elements.magnitude(largest), 32), thread >> 5, THREADS // 32, THREADS // 32)
+    divisor = Divisor.of(mov.b32(bits), out)
+    store_scale(given, rows[0] // BLOCK, column // BLOCK, divisor, thread == 0)
+    elements.grow_all(kept, divisor)
     for row, words in zip(rows, kept, strict=True):
-        if high == 1:
-            bits = over_lanes(elements.magnitude(elements.largest(words)), lanes)
-            divisor = Divisor.of(mov.b32(bits), out)
-            inside: Reg[pred] = (row < given.rows) & (column < given.columns)
-            store_scale(given, row, column // BLOCK, divisor, inside & (thread % lanes == 0))
         elements.store(words, row, column, divisor)
 
 
 @kernel(target="sm_90a", block=THREADS, min_ctas=None, directives=lambda config: ctas(config, 4 * STEPS))
-def largest_magnitudes(given: Matrices, partial: Ptr[u32], tiles: Reg[u32], *, source: type[Scalar] = bf16, out: type[Scalar] = e4m3,
-                       wide: bool = True) -> None:
+def quantize_row_blocks(given: Matrices, tiling: Tiling, *, source: type[Scalar] = bf16, out: type[Scalar] = e4m3, wide: bool = True,
+                        lanes: Literal[4, 8, 16] = 8) -> None:
+    """Each block of a row's 128 columns has a scale. A CTA has 512 columns of some rows. So many `lanes` share a block, of which each has
+    every so manieth vector: what is done once a block costs the less, the fewer they are."""
+    elements, thread = Vectors(source, out, given, wide), mov.u32(tid.x)
+    across = SEGMENT // BLOCK * lanes                                       # threads of a tile's row
+    count = BLOCK // (lanes * elements.count)                               # vectors of a thread in a block
+    above, before = tiling.place(mov.u32(ctaid.x))
+    left = before * SEGMENT + thread % across // lanes * BLOCK
+    top = above * tile_rows(source) + thread // across
+    own = left + thread % lanes * elements.count
+    rows = [top + step if step else top for step in range(0, tile_rows(source), THREADS // across)]
+    columns = [own + i * (lanes * elements.count) if i else own for i in range(count)]
+    kept = [[elements.read(row, column) for column in columns] for row in rows]
+    for row, vectors in zip(rows, kept, strict=True):
+        words = [word for vector in vectors for word in vector]
+        divisor = Divisor.of(mov.b32(over_lanes(elements.magnitude(elements.largest(words)), lanes)), out)
+        inside: Reg[pred] = (row < given.rows) & (left < given.columns)
+        store_scale(given, row, left // BLOCK, divisor, inside & (thread % lanes == 0))
+        elements.grow_all(vectors, divisor)
+        for column, vector in zip(columns, vectors, strict=True):
+            elements.store(vector, row, column, divisor)
+
+
+@kernel(target="sm_90a", block=THREADS, min_ctas=None, directives=lambda config: ctas(config, 4 * STEPS))
+def largest_magnitudes(given: Matrices, tiling: Tiling, partial: Ptr[u32], tiles: Reg[u32], *, source: type[Scalar] = bf16,
+                       out: type[Scalar] = e4m3, wide: bool = True) -> None:
     """partial[c] = the bits of the largest magnitude in the tiles c, c + C, ... of X, for each CTA c of C. The first of two kernels that
     quantise a matrix with one scale."""
     elements, thread = Vectors(source, out, given, wide), mov.u32(tid.x)
     largest = mov.b32(0)
     with for_range(tiles, start=mov.u32(ctaid.x), step=mov.u32(nctaid.x)) as tile:
-        rows, column = places(elements, thread, tile, SEGMENT, 1)
+        rows, column = places(elements, thread, tiling.place(tile), SEGMENT, tile_rows(source))
         for words in [elements.read(row, column) for row in rows]:
             mov.b32(largest, elements.largest(words, largest))
     bits = over_warps(over_lanes(elements.magnitude(largest), 32), thread >> 5, THREADS // 32, THREADS // 32)
@@ -110,8 +130,8 @@ def largest_magnitudes(given: Matrices, partial: Ptr[u32], tiles: Reg[u32], *, s
 
 
 @kernel(target="sm_90a", block=THREADS, min_ctas=None, directives=lambda config: ctas(config, 4 * STEPS))
-def quantize_tensor(given: Matrices, partial: Ptr[u32], tiles: Reg[u32], *, source: type[Scalar] = bf16, out: type[Scalar] = e4m3,
-                    wide: bool = True) -> None:
+def quantize_tensor(given: Matrices, tiling: Tiling, partial: Ptr[u32], tiles: Reg[u32], *, source: type[Scalar] = bf16,
+                    out: type[Scalar] = e4m3, wide: bool = True) -> None:
     """All of X has one scale, of the largest of the partial ones: as many as this kernel has CTAs."""
     elements, thread = Vectors(source, out, given, wide), mov.u32(tid.x)
     largest = mov.u32(0)
@@ -121,28 +141,25 @@ def quantize_tensor(given: Matrices, partial: Ptr[u32], tiles: Reg[u32], *, sour
     divisor = Divisor.of(mov.b32(bits), out)
     store_scale(given, mov.u32(0), 0, divisor, (thread == 0) & (mov.u32(ctaid.x) == 0))
     with for_range(tiles, start=mov.u32(ctaid.x), step=mov.u32(nctaid.x)) as tile:
-        rows, column = places(elements, thread, tile, SEGMENT, 1)
+        rows, column = places(elements, thread, tiling.place(tile), SEGMENT, tile_rows(source))
         kept = [elements.read(row, column) for row in rows]
+        elements.grow_all(kept, divisor)
         for row, words in zip(rows, kept, strict=True):
             elements.store(words, row, column, divisor)
 
 
-def places(elements: Vectors, thread: Reg[u32], tile: Reg[u32], width: int, high: int) -> tuple[list[Reg[u32]], Reg[u32]]:
-    """The rows and the column of a thread's vectors in a tile of `width` columns. Tiles follow one another along the rows of X."""
+def places(elements: Vectors, thread: Reg[u32], tile: tuple[Reg[u32], Reg[u32]], width: int, high: int) -> tuple[list[Reg[u32]], Reg[u32]]:
+    """The rows and the column of a thread's vectors in a tile of this many columns and rows, of which so many lie above and to the left."""
     across = width // elements.count                                        # vectors of a tile's row
-    down = THREADS // across                                                # rows that the CTA reads at a time
-    steps = tile_rows(elements.source, high) // down
-    tiles = ceil_div(elements.given.columns, width)
-    first = tile // tiles
-    column = (tile - first * tiles) * width + thread % across * elements.count
-    top = first * (down * steps) + thread // across
-    return [top + down * step if step else top for step in range(steps)], column
+    column = tile[1] * width + thread % across * elements.count
+    top = tile[0] * high + thread // across
+    return [top + step if step else top for step in range(0, high, THREADS // across)], column
 
 
-def tile_rows(source: type[Scalar], high: int) -> int:
-    """The rows of a tile: those of a block, or as many as keep `STEPS` vectors of each thread under way."""
-    return high if high > 1 else STEPS * THREADS * VECTOR * 8 // source.bits // SEGMENT
+def tile_rows(source: type[Scalar]) -> int:
+    """The rows of a tile of 512 columns: as many as keep `STEPS` vectors of each thread under way."""
+    return STEPS * THREADS * VECTOR * 8 // source.bits // SEGMENT
 
 
-__all__ = ["BLOCK", "MOST_VECTORS", "SEGMENT", "THREADS", "largest_magnitudes", "quantize_blocks", "quantize_rows", "quantize_tensor",
-           "tile_rows"]
+__all__ = ["BLOCK", "MOST_VECTORS", "SEGMENT", "THREADS", "largest_magnitudes", "quantize_blocks", "quantize_row_blocks", "quantize_rows",
+           "quantize_tensor", "tile_rows"]

@@ -11,6 +11,7 @@ from ptxkit.cards import H200, Card
 from ptxkit.dsl.kernel import Kernel
 from ptxkit.dsl.parameters import values
 from ptxkit.errors import LaunchError
+from ptxkit.idioms import inverse
 from ptxkit.newest import Newest
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, marks
@@ -27,6 +28,7 @@ from ..kernels.quantize import (
     THREADS,
     largest_magnitudes,
     quantize_blocks,
+    quantize_row_blocks,
     quantize_rows,
     quantize_tensor,
     tile_rows,
@@ -94,11 +96,14 @@ class QuantiseProblem:
         self.strides = {"x_row": apart[0], "q_row": apart[1], "scale_row": of_row, "scale_column": of_column}
 
     @property
+    def across(self) -> int:
+        """The tiles of blocks, or of a matrix with one scale, that lie side by side."""
+        return max(1, -(-self.k // (WIDTH if self.transposed else BLOCK if self.kind == "128x128" else SEGMENT)))
+
+    @property
     def tiles(self) -> int:
-        """The tiles of blocks, or of a matrix with one scale."""
-        width = WIDTH if self.transposed else BLOCK if self.kind == "128x128" else SEGMENT
-        high = BLOCK if width < SEGMENT else tile_rows(self.source, 1)
-        return -(-self.m // high) * -(-self.k // width)
+        """All of these tiles."""
+        return self.across * -(-self.m // (BLOCK if self.transposed or self.kind == "128x128" else tile_rows(self.source)))
 
     def steps(self, sms: int) -> list[Step]:
         """The kernels that are launched, one after another, on a card with so many SMs."""
@@ -112,14 +117,14 @@ class QuantiseProblem:
             own = {"threads": threads, "vectors": vectors if held else STEPS, "held": held}
             return [Step(quantize_rows, {**types, **own}, -(-self.m * threads // max(THREADS, threads)))]
         if self.kind != "tensor":
-            return [Step(quantize_blocks, {**types, "high": BLOCK if self.kind == "128x128" else 1}, self.tiles)]
+            return [Step(quantize_blocks if self.kind == "128x128" else quantize_row_blocks, types, self.tiles)]
         ctas = max(1, min(self.tiles, CTAS * sms))
         return [Step(each, types, ctas) for each in (largest_magnitudes, quantize_tensor)]
 
     def arguments(self, x: Any, q: Any, scale: Any, partial: Any) -> dict[str, Any]:
         """The kernels' arguments by name."""
         return {"given": {"x": x, "q": q, "scale": scale, "rows": self.m, "columns": self.k, **self.strides}, "partial": partial,
-                "tiles": self.tiles}
+                "tiles": self.tiles, "tiling": {"across": self.across, "inverse": inverse(self.across)}}
 
 
 def _matrix(x: ArrayView) -> tuple[int, int]:

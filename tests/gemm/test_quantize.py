@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ptxkit import gemm
 from ptxkit.cards import H200
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.kernels.quantize import largest_magnitudes, quantize_blocks, quantize_rows, quantize_tensor
+from ptxkit.gemm.kernels.quantize import largest_magnitudes, quantize_blocks, quantize_row_blocks, quantize_rows, quantize_tensor
 from ptxkit.gemm.launch.quantize import Kind, QuantiseProblem, scale_shape, simulate
 from ptxkit.gemm.launch.simulate import simulate as multiply
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
@@ -114,6 +114,18 @@ def test_every_quotient_of_a_row_is_rounded_as_a_division(out: str) -> None:
         beside = [np.nextafter(near, np.float32(end)) for end in (0, np.inf)]
         rows.append(np.concatenate([[np.float32(top) * scale], near, *beside]))
     check(np.stack(rows).astype(np.float32), "row", out)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("out", RESULTS)
+@pytest.mark.parametrize(("source", "count"), [("bf16", 1024), ("f16", 1024), *(pytest.param(source, 1 << 15, marks=pytest.mark.sweep)
+                                                                               for source in ("bf16", "f16"))])
+def test_every_scale_is_rounded_as_a_division(source: str, count: int, out: str) -> None:
+    """Values of 16 bits, in a sweep all, are the largest magnitude of a column each, with those beside 3/4 and 1/3 of it."""
+    every = np.random.default_rng(count + len(out)).permutation(np.arange(1 << 15, dtype=np.uint16)).view(SOURCES[source])[:count]
+    with np.errstate(all="ignore"):
+        x = np.stack([every, *((every.astype(np.float32) * share).astype(SOURCES[source]) for share in (-0.75, 1 / 3))])
+    check(x, "1x128", out, transposed=True)
 
 
 @pytest.mark.parametrize("k", [2 * 512 * 8 * 8 + 40, 40_000])
@@ -225,8 +237,8 @@ def test_registers_leave_room_for_loads_under_way(wide: bool) -> None:
     """Nothing spills, and an SM holds loads of 48 KiB: what the memory's latency takes at 4 TB/s on 132 SMs, twice."""
     shapes = [(quantize_rows, {"source": source, "threads": threads, "vectors": vectors}, max(256, threads), vectors)
               for source in (bf16, f32) for threads, vectors in ((32, 4), (256, 4), (512, 8))]
-    shapes += [(quantize_blocks, {"source": source, "high": high}, 256, 4 if high == 1 else source.bits // 2)
-               for source in (bf16, f16, f32) for high in (1, 128)]
+    shapes += [(kernel, {"source": source}, 256, vectors) for source in (bf16, f16, f32)
+               for kernel, vectors in ((quantize_row_blocks, 4), (quantize_blocks, source.bits // 2))]
     shapes += [(largest_magnitudes, {}, 256, 4), (quantize_tensor, {}, 256, 4)]
     for kernel, parameters, threads, vectors in shapes:
         found = assemble(kernel.trace(**parameters, wide=wide).ptx()).resources[kernel.name]
