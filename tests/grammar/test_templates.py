@@ -117,7 +117,7 @@ def test_parameters_are_read_alike_for_every_function(parameters: str) -> None:
 @pytest.mark.parametrize("frozen", [False, True])
 def test_reading_leaves_the_collector_as_it_was(frozen: bool) -> None:
     text = TEXT.replace("atomics", "one") + TEXT.partition(".address_size 64")[2] * 4
-    gc.collect()
+    gc.collect(1)
     if frozen:
         gc.freeze()
     try:

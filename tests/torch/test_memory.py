@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.collector import new_objects
 from tests.torch import wanted
 
 torch = wanted(__name__)
@@ -15,6 +17,12 @@ torch = wanted(__name__)
 from ptxkit.torch import cpu  # noqa: E402
 
 MADE: dict[str, Any] = {"float32": lambda: torch.ones(64, 64), "a view of bfloat16": lambda: torch.ones(64, 64, dtype=torch.bfloat16).t()}
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    with new_objects():
+        yield
 
 
 @pytest.mark.parametrize("kind", MADE)

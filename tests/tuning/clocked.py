@@ -20,6 +20,7 @@ from ptxkit.measure.power import Sample
 from ptxkit.measure.regimes import Regime
 from ptxkit.ptx import add, ld, mad, mov, st
 from ptxkit.types import f32, u32
+from tests.collector import new_objects
 
 BURST = Regime("burst", 1e-3, True, 0.0, 20)
 
@@ -86,11 +87,8 @@ def stubbed() -> Iterator[stub.Driver]:
         made.results["cuEventElapsedTime"] = lambda start, end: (0.5,)
         made.results["cuEventQuery"] = lambda event: ()
         made.results["cuDeviceGetUuid"] = lambda handle: (None,)
-        gc.freeze()                                             # a collection then looks at what the test has made, and at nothing older
-        try:
+        with new_objects():
             yield made
             gc.collect()                                        # what is left is given back to this driver
-        finally:
-            gc.unfreeze()
     for cached in (timer._hold, timer.own_stream):
         cached.cache_clear()
