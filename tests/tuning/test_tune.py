@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -393,19 +394,25 @@ def test_points_come_in_their_order_with_their_own_errors(items, jobs):
 
 
 @pytest.mark.pure
-def test_who_stops_asking_ends_what_has_not_begun():
-    begun = []
+def test_who_stops_asking_ends_what_has_not_begun(monkeypatch):
+    """Two items are under way then, and end after all others were given up."""
+    begun, ends, shutdown = [], threading.Event(), ThreadPoolExecutor.shutdown
 
     def one(item):
         begun.append(item)
-        time.sleep(0.005)
+        assert item < 6 or ends.wait(60)
 
+    def ending(pool, wait, cancel_futures):
+        shutdown(pool, wait=False, cancel_futures=cancel_futures)
+        ends.set()
+        shutdown(pool, wait=wait)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", ending)
     for item, _ in assembling(range(200), one, 2):
         if item == 3:
             break
-    count = len(begun)
-    time.sleep(0.03)
-    assert len(begun) == count < 20
+    assert ends.is_set()
+    assert max(begun) < 8
 
 
 @pytest.mark.pure
