@@ -92,8 +92,8 @@ def quantize_blocks(given: Matrices, tiling: Tiling, *, source: type[Scalar] = b
 @kernel(target="sm_90a", block=THREADS, min_ctas=None, directives=lambda config: ctas(config, 4 * STEPS))
 def quantize_row_blocks(given: Matrices, tiling: Tiling, *, source: type[Scalar] = bf16, out: type[Scalar] = e4m3, wide: bool = True,
                         lanes: Literal[4, 8, 16] = 8) -> None:
-    """Each block of a row's 128 columns has a scale. A CTA has 512 columns of some rows. So many `lanes` share a block, of which each has
-    every so manieth vector: what is done once a block costs the less, the fewer they are."""
+    """Each block of a row's 128 columns has a scale. A CTA has 512 columns of some rows. Neighbouring `lanes` share a block and take its
+    vectors in turn: the fewer they are, the less does a vector cost of what is done once a block."""
     elements, thread = Vectors(source, out, given, wide), mov.u32(tid.x)
     across = SEGMENT // BLOCK * lanes                                       # threads of a tile's row
     count = BLOCK // (lanes * elements.count)                               # vectors of a thread in a block
