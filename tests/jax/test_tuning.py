@@ -19,7 +19,7 @@ from ptxkit.gemm.heuristic.dense import heuristic  # noqa: E402
 from ptxkit.jax import export, plans  # noqa: E402
 from ptxkit.jax import gemm as multiply  # noqa: E402
 from ptxkit.runtime import driver  # noqa: E402
-from tests.gemm.test_tuning import CARD, SHAPE, card, favourite, problem_of, third, wishes  # noqa: E402, F401
+from tests.gemm.first_use import CARD, SHAPE, card, favourite, problem_of, third, wishes  # noqa: E402, F401
 
 pytestmark = pytest.mark.ptxas
 
