@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ptxkit import device_array
-from tests.ptxkit.test_marks import counts, mark, role, span, written
+from ptxkit import device_array, mark, role, span
+from tests.ptxkit.marked import counts, written
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
