@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ptxkit import Ptr, Reg, ctaid, if_, kernel, tid
 from ptxkit.cards import H200, Card
 from ptxkit.errors import LaunchError
@@ -19,6 +21,7 @@ from ptxkit.measure.device import Cpu
 from ptxkit.measure.power import Sample
 from ptxkit.measure.regimes import Regime
 from ptxkit.ptx import add, ld, mad, mov, st
+from ptxkit.tuning.tune import Tuned
 from ptxkit.types import f32, u32
 from tests.collector import new_objects
 
@@ -92,3 +95,7 @@ def stubbed() -> Iterator[stub.Driver]:
             gc.collect()                                        # what is left is given back to this driver
     for cached in (timer._hold, timer.own_stream):
         cached.cache_clear()
+
+
+def tune(device: Clocked, space, tmp_path, **options) -> Tuned:
+    return parametric.tune(space, grid=1, args=(np.zeros(2, np.float32),), device=device, results=tmp_path / "card.json", **options)

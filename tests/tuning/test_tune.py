@@ -5,14 +5,7 @@ Points are run on the CPU device, or launches take the time that a test says.
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-import sys
-import textwrap
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -21,35 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, Space, kernel, smem, tid
-from ptxkit.cards import H100
 from ptxkit.errors import AssembleError, PtxkitError, TraceError
-from ptxkit.measure.device import Lost
 from ptxkit.measure.proved import CheckGivenError
 from ptxkit.ptx import add, ld, mov
 from ptxkit.ptx import st as store
 from ptxkit.runtime import driver, toolchain
-from ptxkit.tuning import results
 from ptxkit.tuning import tune as tuner
-from ptxkit.tuning.assembly import assembling
 from ptxkit.tuning.space import words
-from ptxkit.tuning.tune import Tuned, TuneError, admitted
+from ptxkit.tuning.tune import TuneError, admitted
 from ptxkit.types import b32, f32, u32
 
-from .clocked import Clocked, axpy, parametric
+from .clocked import Clocked, axpy, parametric, tune
 
-ROOT = Path(__file__).parents[2]
 N = 1000
 VALUES = st.lists(st.integers(-20, 20), min_size=1, max_size=9, unique=True)
-
-
-@pytest.fixture
-def unassembled(monkeypatch):
-    """Points are traced alone: what is tested has nothing to do with machine code."""
-    monkeypatch.setattr("ptxkit.dsl.kernel.Kernel.assemble", lambda self, **config: None)
-
-
-def tune(device: Clocked, space, tmp_path, **options) -> Tuned:
-    return parametric.tune(space, grid=1, args=(np.zeros(2, np.float32),), device=device, results=tmp_path / "card.json", **options)
 
 
 def operands():
@@ -253,166 +231,7 @@ def test_without_a_gpu_it_says_so():
         parametric.tune({"A": (1, 2)}, grid=1, args=(np.zeros(2, np.float32),))
 
 
-# What is kept.
-
-
-@pytest.mark.pure
-def test_a_kept_result_is_used_and_nothing_is_measured(tmp_path, unassembled):
-    device = Clocked(lambda config: 10.0 - config["A"])
-    first = tune(device, {"A": range(5)}, tmp_path)
-    count = len(device.launched)
-    again = tune(device, {"A": range(5)}, tmp_path)
-    assert (again.kept, again.config, again.time, again.default) == (True, first.config, first.time, first.default)
-    assert len(device.launched) == count
-    assert "kept from before" in str(again)
-    assert not tune(device, {"A": range(5)}, tmp_path, again=True).kept
-    assert not tune(device, {"A": range(4)}, tmp_path).kept                             # another space
-    assert not tune(device, {"A": range(5)}, tmp_path, key=lambda y: 1).kept            # another key
-    assert not tune(Clocked(lambda config: 1.0, of=H100), {"A": range(5)}, tmp_path / "other").kept
-    more = parametric.tune({"A": range(5)}, grid=1, args=(np.zeros(4, np.float32),), device=device, results=tmp_path / "card.json")
-    assert not more.kept                                                                # another shape
-
-
-@pytest.mark.pure
-def test_clock_and_power_are_kept_with_the_result(tmp_path, unassembled):
-    found = tune(Clocked(lambda config: 10.0, mhz=1755), {"A": range(5)}, tmp_path)
-    assert found.sensors == {"mhz": 1755.0, "watts": 500.0, "celsius": 50.0}
-    (entry,) = json.loads((tmp_path / "card.json").read_text())["entries"].values()
-    assert (entry["mhz"], entry["watts"], entry["us"], entry["regime"]) == (1755.0, 500.0, 10.0, "burst")
-
-
-@pytest.mark.pure
-def test_a_result_of_another_version_or_text_is_not_used(tmp_path, unassembled, monkeypatch):
-    device = Clocked(lambda config: 10.0 - config["A"])
-    tune(device, {"A": range(5)}, tmp_path)
-    monkeypatch.setattr(results, "__version__", "9.9")
-    assert not tune(device, {"A": range(5)}, tmp_path).kept
-    assert tune(device, {"A": range(5)}, tmp_path).kept
-    monkeypatch.setattr(results, "source_hash", lambda kernel: "another")
-    assert not tune(device, {"A": range(5)}, tmp_path).kept
-
-
-@pytest.mark.pure
-def test_an_interrupted_run_leaves_what_was_kept_and_nothing_else(tmp_path, unassembled):
-    device = Clocked(lambda config: 10.0 - config["A"])
-    tune(device, {"A": range(5)}, tmp_path)
-    before = (tmp_path / "card.json").read_bytes()
-    for at in (0, 1, 7, 30):
-        count = 0
-
-        def interrupts(config, at=at):
-            nonlocal count
-            count += 1
-            if count > at:
-                raise KeyboardInterrupt
-            return 1.0
-
-        with pytest.raises(KeyboardInterrupt):
-            tune(Clocked(interrupts), {"A": range(9)}, tmp_path)
-        assert (tmp_path / "card.json").read_bytes() == before
-        assert not list(tmp_path.glob(".aside-*"))
-        for note in tmp_path.glob(".*.note"):           # it may have hung there: only that point is left out
-            assert json.loads(note.read_text())["at"].startswith("A=")
-            note.unlink()
-    assert len(tune(device, {"A": range(9)}, tmp_path).times) == 9
-
-
-@pytest.mark.pure
-def test_a_point_that_hangs_ends_the_run_and_is_skipped_by_the_next(tmp_path, unassembled):
-    class Hanging(Clocked):
-        def finish(self, patience_s: float) -> None:
-            assert patience_s == 3.0
-            if self.launched and self.launched[-1]["A"] == 2:
-                raise Lost("it does not end")
-
-    device = Hanging(lambda config: 10.0 - config["A"])
-    with pytest.raises(Lost, match=r"parametric A=2: it does not end. .* start it again, and this point is skipped"):
-        tune(device, {"A": range(5)}, tmp_path, patience_s=3.0)
-    found = tune(device, {"A": range(5)}, tmp_path, patience_s=3.0)
-    assert found.config == {"A": 4}
-    assert found.counts == {"hang": 1}
-    assert "an earlier run hung or fell at it; delete" in found.skipped[0].why
-    assert tune(device, {"A": range(5)}, tmp_path, patience_s=3.0, again=True).counts == {"hang": 1}
-    for note in tmp_path.glob(".*.note"):
-        note.unlink()
-    with pytest.raises(Lost):
-        tune(device, {"A": range(5)}, tmp_path, patience_s=3.0, again=True)
-
-
-@pytest.mark.pure
-def test_a_process_that_falls_leaves_its_point_to_be_skipped(tmp_path):
-    program = textwrap.dedent(f"""
-        import os, numpy as np
-        from ptxkit.dsl.kernel import Kernel
-        from tests.tuning.clocked import Clocked, parametric
-        Kernel.assemble = lambda self, **config: None
-        device = Clocked(lambda config: os._exit(9) if config["A"] == 3 else 10.0 - config["A"])
-        print(parametric.tune({{"A": range(5)}}, grid=1, args=(np.zeros(2, np.float32),), device=device, results={str(tmp_path)!r}).config)
-    """)
-    done = [subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-            for _ in range(2)]
-    assert [each.returncode for each in done] == [9, 0], done[1].stderr
-    assert done[1].stdout.strip() == "{'A': 4}"
-
-
-@pytest.mark.pure
-def test_two_that_tune_the_same_measure_it_once(tmp_path, unassembled):
-    devices = [Clocked(lambda config: (time.sleep(0.001), 10.0 - config["A"])[1]) for _ in range(3)]
-    found: list[Tuned] = []
-    threads = [threading.Thread(target=lambda device=device: found.append(tune(device, {"A": range(6)}, tmp_path))) for device in devices]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(one.kept for one in found) == [False, True, True]
-    assert {tuple(one.config.items()) for one in found} == {(("A", 5),)}
-
-
-# Assembling.
-
-
-@pytest.mark.ptxas
-def test_parallel_assembly_gives_what_one_after_another_gives():
-    space = Space(THREADS=(32, 64, 2048), EACH=(1, 2, 3))
-    alone = admitted(axpy, space, jobs=1)
-    assert admitted(axpy, space, jobs=8) == alone
-    assert [dict(point) for point in alone[0]] == [{"THREADS": threads, "EACH": each} for threads in (32, 64) for each in (1, 2, 3)]
-
-
-@pytest.mark.pure
-@settings(deadline=None, max_examples=20)
-@given(st.lists(st.integers(0, 30), unique=True, max_size=20), st.integers(1, 6))
-def test_points_come_in_their_order_with_their_own_errors(items, jobs):
-    def one(item):
-        time.sleep(item % 3 * 1e-4)
-        if item % 4 == 1:
-            raise PtxkitError(str(item))
-
-    found = list(assembling(items, one, jobs))
-    assert [item for item, _ in found] == items
-    assert [None if error is None else str(error) for _, error in found] == [str(item) if item % 4 == 1 else None for item in items]
-
-
-@pytest.mark.pure
-def test_who_stops_asking_ends_what_has_not_begun(monkeypatch):
-    """Two items are under way then, and end after all others were given up."""
-    begun, ends, shutdown = [], threading.Event(), ThreadPoolExecutor.shutdown
-
-    def one(item):
-        begun.append(item)
-        assert item < 6 or ends.wait(60)
-
-    def ending(pool, wait, cancel_futures):
-        shutdown(pool, wait=False, cancel_futures=cancel_futures)
-        ends.set()
-        shutdown(pool, wait=wait)
-
-    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", ending)
-    for item, _ in assembling(range(200), one, 2):
-        if item == 3:
-            break
-    assert ends.is_set()
-    assert max(begun) < 8
+# When it is late.
 
 
 @pytest.mark.pure
@@ -453,68 +272,3 @@ def test_on_a_gpu_the_fastest_right_point_is_found_and_kept(library, tmp_path):
     assert again.kept
     assert again.config == found.config
     assert np.array_equal((y.numpy() if library == "ptxkit" else y.cpu().numpy()), host[1])
-
-
-def test_nothing_is_freed_of_a_device_that_a_launch_does_not_let_go(monkeypatch):
-    monkeypatch.setattr(driver, "_abandoned", set())
-    monkeypatch.setattr(driver, "on", lambda ordinal: pytest.fail("to free would wait for the launch"))
-    driver.abandon(3)
-    driver.free(64, 3)
-    with pytest.raises(pytest.fail.Exception):
-        driver.free(64, 2)
-
-
-@pytest.mark.gpu
-def test_on_a_gpu_a_point_that_hangs_is_named_and_then_skipped(tmp_path):
-    program = textwrap.dedent(f"""
-        import os, sys
-        import numpy as np
-        from ptxkit import Ptr, device_array, kernel
-        from ptxkit.flow import loop
-        from ptxkit.ptx import ld, mov, st
-        from ptxkit.types import u32
-
-        @kernel(block=32)
-        def waits(x: Ptr[u32], *, FOR: int = 0) -> None:
-            with loop() as waiting:
-                waiting.break_if(ld.volatile.global_.u32(x) == FOR)
-            st.global_.u32(x + 1, mov.u32(FOR))
-
-        x = device_array(np.zeros(2, np.uint32))
-        try:
-            print(waits.tune({{"FOR": (0, 1)}}, grid=1, args=(x,), patience_s=2.0, results={str(tmp_path)!r}))
-        except Exception as error:
-            print(error)
-        sys.stdout.flush()
-        os._exit(0)
-    """)
-    said = [subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False).stdout
-            for _ in range(2)]
-    assert "FOR=1: it does not end" in said[0]
-    assert "1 hung or fell before" in said[1]
-
-
-@pytest.mark.gpu
-def test_on_a_gpu_an_illegal_access_is_named_and_then_skipped(tmp_path):
-    program = textwrap.dedent(f"""
-        import os, sys
-        import numpy as np
-        from ptxkit import Ptr, device_array, kernel
-        from ptxkit.ptx import mov, st
-        from ptxkit.types import u32
-
-        @kernel(block=32)
-        def far(x: Ptr[u32], *, AWAY: int = 0) -> None:
-            st.global_.u32(x.at(mov.u32(AWAY)), mov.u32(1))
-
-        try:
-            print(far.tune({{"AWAY": (0, 1 << 31)}}, grid=1, args=(device_array(np.zeros(2, np.uint32)),), results={str(tmp_path)!r}))
-        except Exception as error:
-            print(error)
-        sys.stdout.flush()
-        os._exit(0)
-    """)
-    said = [subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False).stdout
-            for _ in range(2)]
-    assert "AWAY=2147483648" in said[0]
-    assert "1 hung or fell before" in said[1]
