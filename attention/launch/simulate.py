@@ -10,7 +10,7 @@ import numpy as np
 from ptxkit.cards import H200, Card
 from ptxkit.dsl.arguments import WORDS
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.launch.on_cpu import bytes_of, check_numpy, check_overlap
+from ptxkit.gemm.launch.on_cpu import bytes_of, check_card, check_numpy, check_overlap
 from ptxkit.runtime.arrays import ArrayView
 
 from ..config.forward import ForwardConfig
@@ -51,6 +51,7 @@ def arguments(q: Array, k: Array, v: Array, out: Array, *, is_causal: bool = Fal
               card: Card = H200) -> tuple[tuple[int, int, int], dict[str, Any], Mapping[str, Any]] | None:
     """The grid, the arguments and the compile-time parameters of `forward` for a call, as `simulate` and `ptxkit.prove` take them. None
     where there is nothing to launch; then out and lse are filled."""
+    check_card(card)
     arrays = Arrays(seen("q", q, dtype), seen("k", k, dtype), seen("v", v, dtype), seen("out", out, dtype),
                     None if lse is None else seen("lse", lse, None), None if cu_seqlens is None else seen("cu_seqlens", cu_seqlens, None))
     problem = Problem.of(arrays, Options(flag("is_causal", is_causal), scale, flag("enable_gqa", enable_gqa)))
@@ -65,7 +66,8 @@ def arguments(q: Array, k: Array, v: Array, out: Array, *, is_causal: bool = Fal
     grid = Grid(problem, config, card.sms, int(card.l2_mib * (1 << 20)))
     memory = {"lse": np.zeros(1, np.float32) if lse is None else lse.reshape(-1), "out": bytes_of(out),
               "cu_seqlens": np.zeros(2, np.uint32) if cu_seqlens is None else cu_seqlens.view(np.uint32)}
-    maps = {name: _of_rank_4(array, dict(problem.lines)[name].strides) for name, array in zip("qkvo", (q, k, v, out), strict=True)}
+    maps = {name: _of_rank_4(array, dict(problem.lines)[name].strides, problem.type)
+            for name, array in zip("qkvo", (q, k, v, out), strict=True)}
     return grid.ctas, {**maps, **grid.arguments(memory.__getitem__)}, config.parameters
 
 
@@ -78,11 +80,11 @@ def seen(name: str, array: Array, word: str | None) -> ArrayView:
     return ArrayView(0, array.shape, tuple(s // array.itemsize for s in array.strides), known, 0, "numpy")
 
 
-def _of_rank_4(array: Array, strides: tuple[int, ...]) -> Array:
-    """The array as [batches, heads, rows, head dim] with the strides of its tensor map."""
+def _of_rank_4(array: Array, strides: tuple[int, ...], type: str) -> Array:
+    """The array as [batches, heads, rows, head dim] with the strides of its tensor map. Bits of f16 are of the type that NumPy has."""
     shape = array.shape if array.ndim == 4 else (1, array.shape[1], array.shape[0], array.shape[2])
-    bits = array.view(np.uint16)
-    return np.lib.stride_tricks.as_strided(bits, shape, (*reversed(strides), array.itemsize)).view(array.dtype)
+    bits, kind = array.view(np.uint16), np.float16 if type == "f16" else array.dtype
+    return np.lib.stride_tricks.as_strided(bits, shape, (*reversed(strides), array.itemsize)).view(kind)
 
 
 __all__ = ["arguments", "seen", "simulate"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptxkit.cards import H200, Card
-from ptxkit.gemm.launch.on_cpu import bytes_of, check_overlap
+from ptxkit.gemm.launch.on_cpu import bytes_of, check_card, check_overlap
 
 from ..kernels.decode import combine, decode
 from ..problem.decode import DecodeArrays, DecodeProblem
@@ -46,6 +46,7 @@ def decode_launches(q: Array, k_cache: Array, v_cache: Array, page_table: Array,
                     scale: float | None = None, lse: Array | None = None, dtype: str | None = None, splits: int | None = None,
                     card: Card = H200) -> list[tuple[Kernel[...], tuple[int, int, int], dict[str, Any], Mapping[str, Any]]]:
     """The kernel, the grid, the arguments and the compile-time parameters of each launch of a call, as `ptxkit.prove` takes them."""
+    check_card(card)
     given = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table, "lengths": lengths, "out": out, "lse": lse}
     arrays = DecodeArrays(**{name: None if array is None and name == "lse" else seen(name, array, dtype)        # type: ignore[arg-type]
                              for name, array in given.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Real
 from typing import Any
 
@@ -14,8 +15,15 @@ LEAST, MOST = 2.0**-100, 2.0**100       # of a scale: in f32, times log2 e and t
 
 def check_scale(scale: float | None) -> None:
     """Raises LaunchError unless the scale is one that f32 has."""
-    if scale is not None and not (isinstance(scale, Real) and not isinstance(scale, bool) and LEAST <= scale <= MOST):
-        raise LaunchError(f"scale is {scale!r}: the softmax subtracts the largest score, so scale is positive and finite, from 2^-100 to "
+    if scale is None:
+        return
+    try:                                # as a float: NumPy compares in the type of the scale, where the bounds are 0 and infinite
+        found = float(scale) if isinstance(scale, Real) and not isinstance(scale, bool) else math.nan
+    except OverflowError:
+        found = math.inf
+    if not LEAST <= found <= MOST:
+        shown = found if found == math.inf else scale
+        raise LaunchError(f"scale is {shown!r}: the softmax subtracts the largest score, so scale is positive and finite, from 2^-100 to "
                           "2^100 as f32 has it")
 
 

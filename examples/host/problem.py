@@ -13,7 +13,7 @@ import numpy as np
 from ptxkit import Kernel, device_array
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides, view
-from ptxkit.runtime.overlap import refuse_overlap
+from ptxkit.runtime.overlap import refuse_overlap, refuse_shared_elements
 
 Array = np.ndarray[Any, Any]
 DTYPES = {"bf16": np.uint16, "f32": np.float32, "e4m3": np.uint8, "u8": np.uint8, "s8": np.int8, "u32": np.uint32, "s32": np.int32,
@@ -41,7 +41,7 @@ class Step:
     def simulate(self, **how: Any) -> Any:
         """On the CPU device. Returns its report."""
         others = [name for name, value in zip(self.kernel.arguments, self.args, strict=True)
-                  if not isinstance(value, int | float) and name not in (self.constant or ())]
+                  if getattr(value, "shape", ()) and name not in (self.constant or ())]
         previous = None if self.constant is None else {"writes": others, "reads": others}
         return self.kernel.simulate(self.grid, *self.args, previous=previous, **how, **self.config)
 
@@ -108,8 +108,13 @@ def extents(what: str, array: Any) -> tuple[int, ...]:
 
 
 def apart(*written: str, **arrays: Any) -> None:
-    """Refuse a `written` array that shares memory with another one: kernels read in no fixed order, and by `ld.global.nc`."""
-    refuse_overlap([(name, _view(name, array)) for name, array in arrays.items()], written)
+    """Refuse a `written` array that shares memory with another one: kernels read in no fixed order, and by `ld.global.nc`. Refuse one whose
+    own elements share memory, too."""
+    seen = {name: _view(name, array) for name, array in arrays.items()}
+    for name in written:
+        if name in seen:
+            refuse_shared_elements(name, seen[name])
+    refuse_overlap(seen.items(), written)
 
 
 def _view(name: str, array: Any) -> ArrayView:

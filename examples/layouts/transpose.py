@@ -23,7 +23,7 @@ from examples.host.problem import Problem, Step, apart, extents, normal, poison,
 from ptxkit import TensorMap, ctaid, if_, kernel, laneid, smem, tid
 from ptxkit.idioms import init_barriers, wait
 from ptxkit.ptx import bar, cp, fence, ldmatrix, mbarrier, mov, stmatrix
-from ptxkit.types import bf16
+from ptxkit.types import b16
 
 SIDE = 64                                                            # a row of the tile is one span of the 128-byte swizzle
 BLOCKS, THREADS = 2, 256                                            # of a tile each way; two warpgroups
@@ -38,7 +38,7 @@ def transpose(x: TensorMap, y: TensorMap) -> None:
     full: 1 arrival, the arrive.expect_tx of the tile. Block 2 r + c of x, in the r-th row, is block 2 c + r of y. Warpgroup g has the two
     blocks 2 g + c of x, and warp w of it rows 16 w to 16 w + 15 of the blocks of y.
     """
-    source, target = smem.tile(bf16, (BLOCKS**2, SIDE, SIDE), name="x"), smem.tile(bf16, (BLOCKS**2, SIDE, SIDE), name="y")
+    source, target = smem.tile(b16, (BLOCKS**2, SIDE, SIDE), name="x"), smem.tile(b16, (BLOCKS**2, SIDE, SIDE), name="y")
     full = smem.mbarrier(1, name="full")
     thread = mov.u32(tid.x)
     row, column = mov.u32(ctaid.x) * (BLOCKS * SIDE), mov.u32(ctaid.y) * (BLOCKS * SIDE)

@@ -165,6 +165,8 @@ def steps(kept: Any, metadata: Any, b: Any, d: Any, sms: int | None = None) -> l
                          f"{list(b.shape)}, {list(d.shape)} and {list(metadata.shape)}: `compress` makes kept and metadata")
     taken(metadata=(metadata, words))
     apart("d", kept=kept, metadata=metadata, b=b, d=d)
+    if not (sms is None or (isinstance(sms, int) and sms >= CLUSTER)):
+        raise ValueError(f"sms is {sms!r}: a cluster has an SM for each of {CLUSTER} CTAs, so there are {CLUSTER} at least")
     sms = sms or (driver.device(driver.current_device()).multiprocessors if driver.available() else H200.sms)
     grid = min(rows * columns, sms // CLUSTER * CLUSTER)
     return [Step(sparse_gemm, grid, (kept, metadata, b, d, rows, columns, k_tiles))]

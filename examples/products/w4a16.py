@@ -241,6 +241,8 @@ def steps(x: Any, weights: Any, scales: Any, y: Any, card: Card | None = None) -
     taken(x=(x, (m, k)), weights=(weights, (bands, groups, TILES, 2, LANES, 4)), scales=(scales, (bands, groups, TILES, 8, 1)),
           y=(y, (m, n)))
     apart("y", x=x, weights=weights, scales=scales, y=y)
+    if not (card is None or isinstance(card, Card)):
+        raise ValueError(f"card is a {type(card).__name__}: it is a Card of ptxkit.cards, or None")
     card = card or (card_of(driver.current_device()) if driver.available() else H200)
     found, wide = split(n, k, card), parts(n, card.sms)
     return [Step(w4a16, -(-bands // wide) * found, (x, weights, scales, y, m, n, k, -(-groups // found)),

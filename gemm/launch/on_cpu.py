@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ptxkit.cards import Card
+from ptxkit.dsl.arguments import native, whole
 from ptxkit.dsl.tensormap import TensorMap
 from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView
@@ -24,9 +26,17 @@ _INTEGERS = {"int32": "s32", "uint32": "u32"}
 
 
 def check_numpy(name: str, array: Any) -> None:
-    """Raise LaunchError for what is no array of the CPU device."""
+    """Raise LaunchError for what is no array of the CPU device: of whole elements in the order of bytes that kernels read."""
     if not isinstance(array, np.ndarray | np.generic):
         raise LaunchError(f"{name} is a {type(array).__name__}, not an array of NumPy, as the CPU device takes them")
+    native(name, array.dtype)
+    whole(name, array)
+
+
+def check_card(card: Any) -> None:
+    """Raise LaunchError for what is no card."""
+    if not isinstance(card, Card):
+        raise LaunchError(f"card is a {type(card).__name__}: it is a Card of ptxkit.cards, as ptxkit.cards.H200")
 
 
 def view_of(name: str, array: Array, word: str | None) -> ArrayView:
@@ -43,10 +53,12 @@ def view_of(name: str, array: Array, word: str | None) -> ArrayView:
 
 
 def check_overlap(given: Mapping[str, Array | None], written: Sequence[str] = ("out",), in_place: Sequence[str] = ()) -> None:
-    """Raise the LaunchError that a launch would if a written array shares memory with another one."""
+    """Raise the LaunchError that a launch would if a written array shares memory with another one, or LaunchError if it is read-only."""
     for name, array in given.items():
         if array is not None:
             check_numpy(name, array)
+            if name in written and not array.flags.writeable:
+                raise LaunchError(f"{name} is read-only, and a launch writes it: pass a copy, {name}.copy()")
     seen = [(name, ArrayView(array.__array_interface__["data"][0], array.shape, tuple(s // array.itemsize for s in array.strides),
                              f"u{8 * array.itemsize}", 0, name)) for name, array in given.items() if array is not None]
     refuse_overlap(seen, written, in_place)
@@ -119,5 +131,5 @@ def worst(reports: Sequence[Report]) -> Report:
     return next((report for report in reports if report.verdict != "clean"), reports[0])
 
 
-__all__ = ["WORDS", "Array", "bytes_of", "check_numpy", "check_overlap", "integer", "lines_of", "map_of", "part_of", "strided", "view_of",
-           "worst"]
+__all__ = ["WORDS", "Array", "bytes_of", "check_card", "check_numpy", "check_overlap", "integer", "lines_of", "map_of", "part_of",
+           "strided", "view_of", "worst"]

@@ -243,8 +243,9 @@ def simulate(x: Array, kind: Kind = "row", *, out: Array, out_scale: Array, tran
 
     from ptxkit.sim import run
 
-    from .on_cpu import bytes_of, check_overlap, view_of
+    from .on_cpu import bytes_of, check_card, check_overlap, view_of
 
+    check_card(card)
     check_overlap({"x": x, "out": out, "out_scale": out_scale}, ("out", "out_scale"))
     problem = QuantiseProblem(view_of("x", x, None), view_of("out", out, None), view_of("out_scale", out_scale, None), kind, transposed)
     if problem.empty:

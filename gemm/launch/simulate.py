@@ -23,7 +23,7 @@ from ..scheduler.hilbert import hilbert
 from .aligning import Copy
 from .dense import as_one
 from .grid import COUNTER_BYTES, Grid, kernel_of
-from .on_cpu import Array, bytes_of, check_overlap, lines_of, part_of, strided, view_of
+from .on_cpu import Array, bytes_of, check_card, check_overlap, lines_of, part_of, strided, view_of
 from .parts import check_product
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
     from ptxkit.sim.limits import UNLIMITED
 
     given = {"a": a, "b": b, "out": out, "c": c, "bias": bias, "residual": residual, "a_scale": a_scale, "b_scale": b_scale}
+    check_card(card)
     check_overlap(given, in_place=("c", "residual"))
     words = {"a": dtype, "b": dtype}
     views = {name: view_of(name, array, words.get(name, out_dtype or dtype)) for name, array in given.items()      # type: ignore[arg-type]

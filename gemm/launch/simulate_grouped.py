@@ -26,7 +26,7 @@ from ..problem.options import check_kind, group_options
 from ..scheduler.group_table import Layout
 from .group_kernels import kernel_of, records_of_templates
 from .grouped import WRITTEN
-from .on_cpu import WORDS, Array, bytes_of, check_numpy, check_overlap, integer, lines_of, map_of, view_of, worst
+from .on_cpu import WORDS, Array, bytes_of, check_card, check_numpy, check_overlap, integer, lines_of, map_of, view_of, worst
 from .ptr_array import PointerArrays, PointerProblem
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
     for name in ("x", "w", "lengths", "out"):
         check_numpy(name, given[name])
     check_kind(config, GroupedConfig)
+    check_card(card)
     check_overlap(given, WRITTEN)
     arrays = _views(given, dtype, out_dtype)
     problem = GroupProblem(arrays, options)

@@ -16,7 +16,7 @@ from ..heuristic.grouped_k import heuristic
 from ..kernels.grouped_k import group_gemm_k
 from ..problem.grouped_k import ArraysAlongK, ProblemAlongK, parts
 from .grouped_k import check_config
-from .on_cpu import Array, check_overlap, integer, map_of, view_of, worst
+from .on_cpu import Array, check_card, check_overlap, integer, map_of, view_of, worst
 
 if TYPE_CHECKING:
     from ptxkit.sim import Report
@@ -33,6 +33,7 @@ def simulate(a: Array, b: Array, lengths: Array, out: Array, *, accumulate: bool
     from ptxkit.sim import Report, run
     from ptxkit.sim.limits import UNLIMITED
 
+    check_card(card)
     check_overlap({"a": a, "b": b, "lengths": lengths, "out": out})
     arrays = described(a, b, lengths, out, dtype, out_dtype)
     problem = ProblemAlongK(arrays, accumulate)

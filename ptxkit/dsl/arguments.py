@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import LaunchError, TraceError
-from ..types import TYPES
+from ..types import TYPES, ScalarType
 from .descriptor import TensorMapFields
 from .parameters import Parameter
 from .tensormap import TensorMap, encodable
@@ -52,9 +52,8 @@ def host(name: str, array: Any, pointer: int) -> HostArray:
     word = WORDS.get(array.dtype.name)
     if word is None:
         raise LaunchError(f"`{name}` has elements of {array.dtype}, which no PTX type stands for: convert it to one of {', '.join(WORDS)}")
+    whole(name, array)
     item = array.dtype.itemsize
-    if any(stride % item for stride, extent in zip(array.strides, array.shape, strict=True) if extent > 1):
-        raise LaunchError(f"`{name}` has strides of {array.strides} bytes, which are no whole elements of {array.dtype}: pass a copy")
     return HostArray(pointer, array.shape, tuple(stride // item for stride in array.strides), word)
 
 
@@ -74,6 +73,13 @@ def needed(parameter: Parameter) -> tuple[str, str]:
     words = {"pointer": f"an array of {kind}" if kind else "an array", "tensormap": "an array, or TensorMap(array, box=...)",
              "scalar": f"a number ({kind})"}
     return parameter.name, words.get(parameter.kind, "bytes")
+
+
+def whole(name: str, array: Any) -> None:
+    """Raise LaunchError for a NumPy array whose elements are not a whole number of elements apart."""
+    item = array.dtype.itemsize
+    if any(stride % item for stride, extent in zip(array.strides, array.shape, strict=True) if extent > 1):
+        raise LaunchError(f"`{name}` has strides of {array.strides} bytes, which are no whole elements of {array.dtype}: pass a copy")
 
 
 def native(name: str, dtype: Any) -> None:
@@ -119,13 +125,19 @@ def misfit(name: str, word: str, value: Any) -> str:
     return f"`{name}`: {value!r} does not fit its {bits} bits ({word}: {low:,} to {high:,})"
 
 
+def stands_for(word: str, type_: ScalarType) -> bool:
+    """Whether an array with elements of `word` has those of a kernel's type: the same ones, any of the width of a type of bits, the bits
+    of a type that NumPy lacks, or the f32 that tensor cores read as tf32."""
+    name, bits = type_.__name__, type_.bits
+    return word == name or (TYPES[word].bits == bits and (
+        name == f"b{bits}" or (name in NO_NUMPY and word == f"u{bits}") or (name, word) == ("tf32", "f32")))
+
+
 def pointed(parameter: Parameter, seen: Seen) -> None:
     """Raise LaunchError unless the array is what a pointer parameter points to: type, alignment, memory in the order of rows."""
     name = parameter.name
     if parameter.type is not None:
-        type_, bits = parameter.type.__name__, parameter.type.bits
-        same_width = TYPES[seen.dtype].bits == bits and (type_ == f"b{bits}" or (type_ in NO_NUMPY and seen.dtype == f"u{bits}"))
-        if seen.dtype != type_ and not same_width:
+        if not stands_for(seen.dtype, parameter.type):
             raise LaunchError(f"`{name}` points to {parameter.type.__name__}, the array has elements of {seen.dtype}")
         alignment = max(1, parameter.type.bits // 8)
         if seen.pointer % alignment:
@@ -159,7 +171,9 @@ def _map_fields(kernel: str, record: Any, name: str, seen: Seen, explicit: Tenso
                               f"{TYPES[seen.dtype].bits}")
         fields = encodable(explicit.fields(seen.shape, seen.strides, TYPES[seen.dtype]), seen.pointer + explicit.offset,
                            f"the tensor map of `{name}`")
-        if record is not None and (fields.box, fields.swizzle, fields.type.bits) != (record.box, record.swizzle, record.type.bits):
+        same = record is None or ((fields.box, fields.swizzle) == (record.box, record.swizzle)
+                                  and stands_for(fields.type.__name__, record.type))
+        if not same:
             given = f"box {'x'.join(map(str, fields.box))} {fields.type.__name__}, swizzle {fields.swizzle or 'none'}"
             raise LaunchError(f"the tensor map given for `{name}` ({given}) differs from the tile that the kernel copies: {record}; "
                               "pass the plain array and it is encoded to fit")
@@ -170,7 +184,7 @@ def _map_fields(kernel: str, record: Any, name: str, seen: Seen, explicit: Tenso
         raise LaunchError(f"`{name}` has {len(seen.shape)} dimensions, the kernel copies boxes of {len(record.box)}")
     if seen.strides[-1] != 1:
         raise LaunchError(f"`{name}` has strides {seen.strides}: a tensor map needs the last dimension contiguous")
-    if seen.dtype != record.type.__name__ and TYPES[seen.dtype].bits != record.type.bits:
+    if not stands_for(seen.dtype, record.type):
         raise LaunchError(f"`{name}` has elements of {seen.dtype}, the kernel copies {record.type.__name__}")
     strides = tuple(s * record.type.bits // 8 for s in reversed(seen.strides[:-1]))
     return encodable(record.fields(tuple(reversed(seen.shape)), strides), seen.pointer, f"the tensor map of `{name}`")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from ptxkit.attention.config.forward import ForwardConfig
 from ptxkit.attention.launch import decode, forward
 from ptxkit.attention.launch.simulate import simulate
 from ptxkit.attention.launch.simulate_decode import decode_launches, simulate_decode
+from ptxkit.attention.problem.refusals import check_scale
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.launch.simulate import simulate as simulate_product
+from ptxkit.gemm.launch.simulate_grouped import simulate as simulate_groups
+from ptxkit.gemm.launch.simulate_grouped_k import simulate as simulate_along_k
 from ptxkit.gemm.tools.bench import stub
 from ptxkit.types import f16
 
@@ -153,11 +157,50 @@ def test_the_cpu_device_refuses_what_the_card_does(changed: dict[str, Any], word
     refused(simulate, words, **{**given, **changed})
 
 
+def test_the_cpu_device_reads_no_elements_otherwise_than_numpy() -> None:
+    """Elements in the order of bytes of another machine, or an odd number of bytes apart, were taken for others."""
+    memory = np.zeros(8000, np.uint8)
+    odd = np.lib.stride_tricks.as_strided(memory[:2].view(np.float16), (1, 2, 20, 64), (0, 129, 128, 2))
+    fields = np.zeros((1, 2, 20, 64), [("flag", "u1"), ("value", np.float16)])["value"]
+    for name in ("q", "k", "v", "out"):
+        given = {name: np.zeros((1, 2, 20, 64), np.float16) for name in ("q", "k", "v", "out")}
+        refused(simulate, f"`{name}` has elements of '>f2', whose bytes are in the order of another machine",
+                **{**given, name: given[name].astype(">f2")})
+        for gaps in (odd, fields):
+            refused(simulate, f"`{name}` has strides of .* bytes, which are no whole elements of float16", **{**given, name: gaps})
+
+
+def test_the_cpu_device_writes_no_array_that_is_read_only() -> None:
+    given, fixed = {name: np.zeros((1, 2, 20, 64), np.float16) for name in ("q", "k", "v", "out")}, np.zeros((1, 2, 20, 64), np.float16)
+    fixed.flags.writeable = False
+    refused(simulate, "out is read-only, and a launch writes it: pass a copy", **{**given, "out": fixed})
+    simulate(**{**given, "q": fixed}, check=False)
+
+
+@pytest.mark.parametrize("call", [simulate, simulate_decode, simulate_product, simulate_groups, simulate_along_k])
+def test_a_card_is_no_word(call: Any) -> None:
+    given = [np.zeros((2, 4, 64), np.float16) for parameter in signature(call).parameters.values()
+             if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and parameter.default is Parameter.empty]
+    with pytest.raises(LaunchError, match=r"card is a str: it is a Card of ptxkit\.cards"):
+        call(*given, card="H200")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [np.float16(0), np.float16(np.inf), np.float16(np.nan), 10**400, 10**5000], ids=range(5))
+def test_a_scale_is_compared_as_a_float(scale: Any) -> None:
+    """In f16 the least scale is 0, and the largest infinite."""
+    with pytest.raises(LaunchError, match="so scale is positive and finite"):
+        check_scale(scale)
+    check_scale(np.float16(0.125))
+
+
 @pytest.mark.parametrize("name", [*DECODE, "lse"])
 def test_decode_on_the_cpu_device_takes_arrays(name: str) -> None:
     q, cache = np.zeros((2, 4, 64), np.float16), np.zeros((5, 16, 2, 64), np.float16)
     given = {"q": q, "k_cache": cache, "v_cache": cache, "page_table": np.zeros((2, 3), np.int32), "lengths": np.zeros(2, np.int32),
              "out": q.copy(), "lse": np.zeros((2, 4), np.float32)}
+    refused(simulate_decode, f"`{name}` has elements of .*, whose bytes are in the order of another machine",
+            **{**given, name: given[name].astype(given[name].dtype.newbyteorder())})
     for other in ([1], *([None] if name != "lse" else [])):
         refused(simulate_decode, f"{name} is a {type(other).__name__}, not an array of NumPy", **{**given, name: other})
 

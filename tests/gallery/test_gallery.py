@@ -18,7 +18,7 @@ import pytest
 from benchmarks import gallery as benchmark
 from examples.host.gallery import GALLERY, Shape
 from examples.host.problem import Problem, launched, narrow, simulated, taken, wide
-from examples.products import int8, w4a16
+from examples.products import int8, sparse, w4a16
 from examples.rows import norms, quantise, softmax, topk
 from ptxkit.cards import H200
 from ptxkit.errors import LaunchError
@@ -198,6 +198,50 @@ def test_a_result_has_memory_of_its_own(name: str) -> None:
             both = {key: memory[:operands[key].nbytes].view(operands[key].dtype).reshape(operands[key].shape) for key in (result, operand)}
             with pytest.raises(LaunchError, match=rf"({result} and {operand}|{operand} and {result}) share memory"):
                 problem.steps({**operands, **both})
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_elements_of_a_result_share_no_memory(name: str) -> None:
+    """Rows of a tensor map may lie on one another, and what is left there would depend on the order of the stores."""
+    problem = GALLERY[name].problem(*GALLERY[name].small[0])
+    operands = of(problem)
+    for result in problem.right:
+        array = operands[result]
+        if array.size > 1:
+            one = np.lib.stride_tricks.as_strided(array, array.shape, (0, *array.strides[1:]))
+            with pytest.raises((ValueError, LaunchError), match=rf"{result} has .*(must not overlap|gaps between its elements)"):
+                problem.steps({**operands, result: one})
+
+
+@pytest.mark.parametrize("name", ["transpose", "f32", "int8", "sparse"])
+def test_operands_of_tensor_copies_have_the_type_that_is_copied(name: str) -> None:
+    """Of other types of its width the bits were taken; a transpose takes all of 16 bits."""
+    problem = GALLERY[name].problem(*GALLERY[name].small[0])
+    operands = of(problem)
+    for operand in MAPPED[name].split():
+        kind = {1: np.uint8, 2: np.float16, 4: np.int32}[operands[operand].itemsize]
+        (step,) = problem.steps({**operands, operand: operands[operand].view(kind)})
+        if name == "transpose":
+            assert step.simulate().verdict == "clean"
+        else:
+            with pytest.raises(LaunchError, match=r"has elements of (u8|f16|s32), the kernel copies (s8|bf16|f32)"):
+                step.simulate()
+
+
+def test_what_is_no_card_is_refused() -> None:
+    problem = GALLERY["sparse"].problem(*GALLERY["sparse"].small[0])
+    for sms in (0, 1, 2.5, "x"):
+        with pytest.raises(ValueError, match=f"sms is {sms!r}: a cluster has an SM for each of 2 CTAs"):
+            sparse.steps(*of(problem).values(), sms=sms)
+    with pytest.raises(ValueError, match=r"card is a str: it is a Card of ptxkit\.cards, or None"):
+        w4a16.steps(*of(GALLERY["w4a16"].problem(*GALLERY["w4a16"].small[0])).values(), "H200")
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    x, weight, y = narrow(np.ones((1, 8), np.float32)), narrow(np.ones(8, np.float32)), np.zeros((1, 8), np.uint16)
+    (step,) = norms.steps("rms", x, weight, y, eps=np.float32(3))
+    assert step.simulate().verdict == "clean"
+    assert np.array_equal(wide("bf16", y), np.full((1, 8), 0.5))
 
 
 @pytest.mark.parametrize("name", GALLERY)

@@ -118,7 +118,9 @@ def test_bytes_in_the_order_of_another_machine(dtype: str) -> None:
 
 @pytest.mark.parametrize(("array", "words"), [
     (WIDE.T, "a tensor map needs the last dimension contiguous"), (WIDE[0], "has 1 dimensions, the kernel copies boxes of 2"),
-    (WIDE.astype(np.float16), "has elements of f16, the kernel copies f32"), (WIDE[:, 1:], "the tensor map of `source` cannot be encoded"),
+    (WIDE.astype(np.float16), "has elements of f16, the kernel copies f32"), (WIDE.view(np.int32), "has elements of s32"),
+    (WIDE.view(np.uint32), "has elements of u32"), (TensorMap(WIDE.view(np.int32), box=(8, 16)), r"box 16x8 s32, .* differs"),
+    (WIDE[:, 1:], "the tensor map of `source` cannot be encoded"),
     (WIDE[:, :66].copy(), "stride"), (WIDE.astype(np.complex64), "which no PTX type stands for"), (WIDE[::-1], "stride"),
     (TensorMap(WIDE, box=(4, 16)), "differs from the tile that the kernel copies"),
     (TensorMap(WIDE, box=(8, 16), dtype="bf16"), "bf16 has 16 bits, the array's f32 32")])
