@@ -11,7 +11,7 @@ from ptxkit.errors import LaunchError
 from . import cpu
 from .framework import torch
 from .record import autocast, recorder, refuse_tangents
-from .views import views
+from .views import refuse_missing, views
 
 ARGUMENTS = "Tensor q, Tensor k, Tensor v, bool is_causal=False, float? scale=None, bool enable_gqa=False, Tensor? cu_seqlens=None"
 _ops: Any = torch.ops.ptxkit
@@ -78,6 +78,7 @@ def _recorded_with_lse(overload: Any) -> Any:
 
 
 def _empty(with_lse: bool, q: Any, cu_seqlens: Any) -> tuple[Any, Any]:
+    refuse_missing(q, "q")
     shape = q.shape[:-1] if cu_seqlens is None else (q.shape[1], q.shape[0])
     return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(shape, dtype=torch.float32) if with_lse else None
 
@@ -100,6 +101,8 @@ def _on_cpu(with_lse: bool, q: Any, k: Any, v: Any, is_causal: bool = False, sca
 def _fake(with_lse: bool, q: Any, k: Any, v: Any, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
           cu_seqlens: Any = None) -> tuple[Any, Any]:
     out, lse = _empty(with_lse, q, cu_seqlens)
+    for name, tensor in (("k", k), ("v", v)):
+        refuse_missing(tensor, name)
     seen = views({"q": q, "k": k, "v": v, "out": out, "cu_seqlens": cu_seqlens})
     if seen is not None:
         arrays = Arrays(seen["q"], seen["k"], seen["v"], seen["out"], None, seen.get("cu_seqlens"))
@@ -128,12 +131,12 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, Any]) -> None:
 def _backward(ctx: Any, gradient: Any, _: Any) -> tuple[Any, ...]:
     """Torch's flash backward. Heads of keys that several heads of queries share are repeated for it, and their gradients summed."""
     q, k, v, out, lse = ctx.saved_tensors
-    group = q.shape[1] // k.shape[1]
-    wide = [x.repeat_interleave(group, 1) if group > 1 else x for x in (k, v)]
     length, keys = q.shape[2], k.shape[2]
-    gradient = gradient.contiguous()
     if not keys or not q.numel():                       # which torch's kernel on a GPU does not take
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v), None, None, None, None
+    group = q.shape[1] // k.shape[1]
+    wide = [x.repeat_interleave(group, 1) if group > 1 else x for x in (k, v)]
+    gradient = gradient.contiguous()
     if q.device.type == "cpu":
         found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(gradient, q, *wide, out, lse, 0.0, ctx.is_causal,
                                                                                     scale=ctx.scale)

@@ -10,7 +10,7 @@ from ptxkit.errors import LaunchError
 
 from . import cpu
 from .framework import torch
-from .views import views
+from .views import refuse_missing, views
 
 ARGUMENTS = "Tensor q, Tensor k_cache, Tensor v_cache, Tensor page_table, Tensor lengths, float? scale=None, int? splits=None"
 NAMES = ("q", "k_cache", "v_cache", "page_table", "lengths")
@@ -35,6 +35,7 @@ def _both(run: Any) -> Any:
 
 
 def _empty(with_lse: bool, q: Any) -> tuple[Any, Any]:
+    refuse_missing(q, "q")
     return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:-1], dtype=torch.float32) if with_lse else None
 
 
@@ -56,6 +57,8 @@ def _on_cpu(with_lse: bool, *given: Any, scale: float | None = None, splits: int
 def _fake(with_lse: bool, *given: Any, scale: float | None = None, splits: int | None = None) -> tuple[Any, Any]:
     arrays, scale, _ = _split(given, scale, splits)
     out, lse = _empty(with_lse, arrays[0])
+    for name, tensor in zip(NAMES, arrays, strict=True):
+        refuse_missing(tensor, name)
     seen = views({**dict(zip(NAMES, arrays, strict=True)), "out": out})
     if seen is not None:
         DecodeProblem.of(DecodeArrays(**seen), scale)

@@ -67,8 +67,15 @@ def views(named: dict[str, Any]) -> dict[str, ArrayView] | None:
     return {name: view(tensor, name) for name, tensor in there.items()}
 
 
+def refuse_missing(tensor: Any, name: str) -> None:
+    """Raise LaunchError for an operand that is None: torch passes it on to an operator that takes a tensor."""
+    if tensor is None:
+        raise LaunchError(f"{name} is None: it is a tensor")
+
+
 def refuse_layout(tensor: Any, name: str) -> None:
     """Raise LaunchError for a tensor that is no plain array."""
+    refuse_missing(tensor, name)
     if tensor.layout is not torch.strided:
         raise LaunchError(f"{name} is a sparse tensor ({tensor.layout}): a product takes dense ones; pass {name}.to_dense()")
     if tensor.is_quantized:
@@ -98,5 +105,5 @@ def same_device(named: dict[str, Any]) -> None:
             raise LaunchError(f"{name} is on {tensor.device} and {first} on {one.device}: a product has one device; move one of them")
 
 
-__all__ = ["FACTORS", "dtype_of", "known", "numbers", "refuse_back", "refuse_factor", "refuse_layout", "refuse_overlap", "same_device",
-           "view", "views", "word_of"]
+__all__ = ["FACTORS", "dtype_of", "known", "numbers", "refuse_back", "refuse_factor", "refuse_layout", "refuse_missing", "refuse_overlap",
+           "same_device", "view", "views", "word_of"]

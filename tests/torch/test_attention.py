@@ -11,7 +11,7 @@ from tests.torch import wanted
 
 torch = wanted(__name__)
 
-import ptxkit.torch  # noqa: E402, F401
+import ptxkit.torch  # noqa: E402
 
 ops: Any = torch.ops.ptxkit
 sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -72,6 +72,26 @@ def test_gradients_are_near_those_of_float64(device: str, shape: tuple[int, ...]
         assert own.grad.shape == right.grad.shape
         if own.numel():
             assert float((own.grad.cpu().double() - right.grad).abs().max()) <= 0.01 * max(1.0, float(right.grad.abs().max()))
+
+
+def test_no_heads_have_gradients_without_elements(device: str) -> None:
+    ours = operands(device, heads=0, kv_heads=0, grad=True)
+    ops.attention(*ours).sum().backward()
+    assert [x.grad.shape for x in ours] == [x.shape for x in ours]
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_lse", "attention_decode", "attention_decode_lse"])
+@pytest.mark.parametrize("where", ["cpu", "meta"])
+def test_an_operand_that_is_none_is_named(name: str, where: str) -> None:
+    """Torch passes None on to an operator that takes a tensor."""
+    operator = getattr(ops, name)
+    taken = [argument.name for argument in operator.default._schema.arguments if str(argument.type) == "Tensor"]
+    heads = torch.zeros(2, 16, 2, 64, dtype=torch.float16, device=where)
+    with ptxkit.torch.cpu_device():
+        for missing in taken:
+            given = [None if each == missing else heads for each in taken]
+            with pytest.raises(LaunchError, match=rf"^{missing} is (None|a NoneType)"):
+                operator(*given)
 
 
 def test_autocast_and_func(device: str) -> None:
