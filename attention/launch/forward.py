@@ -92,6 +92,8 @@ def attention(q: Any, k: Any, v: Any, is_causal: bool = False, scale: float | No
     `cu_seqlens`: int32 [sequences + 1] on the device. Then q is [T, H, D], k and v [T, Hkv, D], and rows cu_seqlens[s] to cu_seqlens[s + 1]
     attend to one another. Lengths may be 0. Rows that no sequence has are not written. Offsets past T are taken as T.
 
+    `out` may be q itself, unless sequences are packed: else it has memory of its own.
+
     `lse`: f32 [B, H, S], or [H, T], the logarithm of the sum of the exponentials of each row's scaled scores. `out` and `lse` None are
     allocated with the library of q; `lse` is stored if it is given or returned. `stream` None is that library's current stream. A tensor
     that requires grad is refused while gradients are recorded: torch.ops.ptxkit.attention has gradients.
@@ -132,7 +134,7 @@ def prepare(arrays: Arrays, options: Options, config: ForwardConfig | None) -> L
     """The launch of these arrays. Raises LaunchError for what no kernel takes."""
     ordinal = same_device(arrays.named())
     problem = Problem.of(arrays, options)
-    refuse_overlap(arrays.named(), ("out", "lse"), in_place=("q",))
+    refuse_overlap(arrays.named(), ("out", "lse"), problem.in_place)
     if problem.empty or not problem.keys:
         return Nothing(arrays)
     key = problem, ordinal, config

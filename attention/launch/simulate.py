@@ -55,7 +55,7 @@ def arguments(q: Array, k: Array, v: Array, out: Array, *, is_causal: bool = Fal
     arrays = Arrays(seen("q", q, dtype), seen("k", k, dtype), seen("v", v, dtype), seen("out", out, dtype),
                     None if lse is None else seen("lse", lse, None), None if cu_seqlens is None else seen("cu_seqlens", cu_seqlens, None))
     problem = Problem.of(arrays, Options(flag("is_causal", is_causal), scale, flag("enable_gqa", enable_gqa)))
-    check_overlap({"q": q, "k": k, "v": v, "out": out, "lse": lse, "cu_seqlens": cu_seqlens}, ("out", "lse"), in_place=("q",))
+    check_overlap({"q": q, "k": k, "v": v, "out": out, "lse": lse, "cu_seqlens": cu_seqlens}, ("out", "lse"), problem.in_place)
     if problem.empty or not problem.keys:
         out[...] = 0
         if lse is not None:

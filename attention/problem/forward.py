@@ -80,6 +80,12 @@ class Problem:
         return self.sequences > 0
 
     @property
+    def in_place(self) -> tuple[str, ...]:
+        """The operands that the output may replace. A tile loads its queries before it stores there, and the first ones of the sequences
+        after it: another CTA may be storing those."""
+        return () if self.packed else ("q",)
+
+    @property
     def empty(self) -> bool:
         """Whether there is no output."""
         return not self.batches * self.heads * self.queries

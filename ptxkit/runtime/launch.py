@@ -39,7 +39,7 @@ def raw_stream(stream: Any, like: ArrayView | None = None) -> int:
     """
     if stream is None:
         return current_stream(like)
-    if isinstance(stream, int):
+    if isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0:
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:

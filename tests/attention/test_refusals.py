@@ -95,6 +95,20 @@ def test_a_result_of_attention_has_memory_of_its_own(name: str) -> None:
         refused(attention, f"out and {name} share memory", **{**given, "out": given[name]})
 
 
+def test_only_sequences_of_their_own_tiles_may_be_replaced() -> None:
+    """A tile of packed sequences loads queries of the next one, which another CTA may be replacing."""
+    alone, packed = {**made(FORWARD)}, {name: stub.array("bf16", 64, 4, 64) for name in FORWARD}
+    attention(**{**alone, "out": alone["q"]})
+    refused(attention, "out and q share memory", **{**packed, "out": packed["q"]}, cu_seqlens=stub.array("s32", 3))
+    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, 70, 64)).astype(np.float16)
+    out = np.zeros_like(q)
+    simulate(q, k, v, out, check=False)
+    assert simulate(q, k, v, q).every_schedule
+    assert np.array_equal(q, out)
+    refused(simulate, "out and q share memory", q=q[0, 0][:, None], k=k[0, 0][:, None], v=v[0, 0][:, None], out=q[0, 0][:, None],
+            cu_seqlens=np.array([0, 40, 70], np.int32))
+
+
 @pytest.mark.parametrize("name", DECODE)
 def test_results_and_parts_of_decode_have_memory_of_their_own(name: str) -> None:
     given = made(DECODE)

@@ -150,8 +150,9 @@ def test_streams(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             launch.raw_stream(None, like(owner))
     with pytest.raises(LaunchError, match="pass stream="):
         launch.raw_stream(None)
-    with pytest.raises(LaunchError, match="is not a stream"):
-        launch.raw_stream("default")
+    for other in ("default", True, -1):
+        with pytest.raises(LaunchError, match="is not a stream"):
+            launch.raw_stream(other)
 
 
 def test_the_result_is_allocated_by_the_arguments_library(torch: Any) -> None:
