@@ -352,6 +352,8 @@ def arrays(**changed: Any) -> Arrays:
     ({"out": ArrayView(0, (1, 4, 100, 64), (25600, 0, 64, 1), "bf16", 0, "other")}, Options(), "out has .* must not overlap"),
     ({"out": ArrayView(0, (1, 4, 100, 64), (25600, 6400, 32, 1), "bf16", 0, "other")}, Options(), "out has .* must not overlap"),
     ({"k": ArrayView(0, (1, 4, 100, 64), (25600, 1 << 39, 64, 1), "bf16", 0, "other")}, Options(), "k has .* less than 2.40 bytes apart"),
+    ({**dict.fromkeys(("q", "k", "v"), (100, 4, 64)), "out": ArrayView(0, (100, 4, 64), (1 << 30, 64, 1), "bf16", 0, "other"),
+      "cu_seqlens": ArrayView(0, (3,), (1,), "s32", 0, "other")}, Options(), "rows of packed sequences are less than 2 GiB apart"),
     ({"k": (1, 4, 1 << 31, 64), "v": (1, 4, 1 << 31, 64)}, Options(), "k has .* fewer than 2.31 rows"),
     *(({}, Options(scale=scale), "positive and finite") for scale in (0.0, -1.0, float("nan"), float("inf"), "x", 1j)),  # type: ignore[arg-type]
     ({}, Options(scale=1e-60), "2.100 as f32 has it"),
