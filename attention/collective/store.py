@@ -11,7 +11,7 @@ from ptxkit.gemm.collective.atoms import ROWS, Mma
 from ptxkit.gemm.collective.epilogue import StagedStore
 from ptxkit.gemm.collective.epilogue_ops import Matrix
 from ptxkit.gemm.collective.warpgroups import MmaThread
-from ptxkit.ptx import mov, mul, opcode, st
+from ptxkit.ptx import mad, mov, mul, opcode, st
 from ptxkit.types import b32, f32, u32
 
 from .work import Shape, Work
@@ -65,7 +65,7 @@ class PackedStore:
         place = self.out.at(row + work.start, column, work.head).cast(b32)
         for half in range(2):
             inside = row + 8 * half < work.queries
-            line = place.at(self.out.row_stride * 4) if half else place
+            line = Ptr(mad.wide.u32(self.out.row_stride, self.out.type.bits, place), b32) if half else place    # 8 rows: a byte a bit
             for block in range(columns // 8):
                 values = self.normalised.block(self.normalised.mma.block(output, block), row, column, None)[2 * half:2 * half + 2]
                 word: Reg[b32] = pack(values[1], values[0])

@@ -16,7 +16,6 @@ from ..config.forward import HEADS, ForwardConfig
 from .refusals import check_heads, check_lse, check_scale
 
 MOST_EXTENT, MOST_STRIDE = (1 << 31) - 1, 1 << 40
-MOST_ROW = 1 << 31          # bytes from row to row of packed outputs: a thread goes eight of them ahead in 32 bits of words
 AXES = {4: "[B, H, S, D]", 3: "[T, H, D]"}
 
 
@@ -65,15 +64,12 @@ class Problem:
     @classmethod
     def of(cls, arrays: Arrays, options: Options = Options()) -> Problem:
         """The problem of these arrays. Raises LaunchError for what no kernel takes."""
-        q, k, out = arrays.q, arrays.k, arrays.out
+        q, k = arrays.q, arrays.k
         _check(arrays, options)
         packed = arrays.cu_seqlens is not None
         batches, heads, queries = (1, q.shape[1], q.shape[0]) if packed else q.shape[:3]
         kv_heads, keys = (k.shape[1], k.shape[0]) if packed else k.shape[1:3]
         scale = 1 / math.sqrt(q.shape[-1]) if options.scale is None else float(options.scale)
-        if packed and out.shape[0] > 1 and out.strides[0] * (TYPES[out.dtype].bits // 8) >= MOST_ROW:
-            raise LaunchError(f"out has shape {out.shape} and strides {out.strides}: rows of packed sequences are less than "
-                              f"{MOST_ROW >> 30} GiB apart; pass a contiguous array")
         lines = tuple((name[0], _lines(name, array, packed)) for name, array in arrays.named()[:4])
         sequences = arrays.cu_seqlens.shape[0] - 1 if arrays.cu_seqlens is not None else 0
         return cls(q.dtype, batches, heads, heads // kv_heads if kv_heads else 1, queries, keys, q.shape[-1], options.causal, scale,

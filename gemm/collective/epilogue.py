@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 from ptxkit import Ptr, Reg, TensorMap, Vec, if_, laneid, smem
 from ptxkit.layout import Layout
-from ptxkit.ptx import add, bar, cp, cvt, fence, ld, mov, mul, opcode, prmt, selp, shr, st, stmatrix, xor
+from ptxkit.ptx import add, bar, cp, cvt, fence, ld, mad, mov, mul, opcode, prmt, selp, shr, st, stmatrix, xor
 from ptxkit.ptx import max as max_
 from ptxkit.ptx import min as min_
 from ptxkit.smem import Tile, TileView
@@ -346,7 +346,7 @@ class DirectStore:
         inside = column < self.fused.edges.n
         at = row + self.fused.lane_row
         first = self.out.at(at, column + self.fused.lane_column, batch)
-        second = first.at(self.out.row_stride * 8)
+        second = Ptr(mad.wide.u32(self.out.row_stride, self.out.type.bits, first), first.type)      # eight rows: a byte for each bit
         if self.fused.elements == 1:
             self._elements(values, at, column + self.fused.lane_column, first, second)
             return

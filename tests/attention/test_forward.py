@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,9 @@ from ptxkit.attention.problem.forward import Arrays, Options, Problem
 from ptxkit.attention.tools.reference import expected, narrowed, widened
 from ptxkit.cards import H200
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.config.parts import ConfigError
+from ptxkit.gemm.config.dense import DenseConfig
+from ptxkit.gemm.config.parts import ConfigError, Direct
+from ptxkit.gemm.launch.dense import kernel_of
 from ptxkit.runtime.arrays import ArrayView
 from ptxkit.runtime.toolchain import disassemble
 from ptxkit.types import TYPES, f16
@@ -352,8 +355,6 @@ def arrays(**changed: Any) -> Arrays:
     ({"out": ArrayView(0, (1, 4, 100, 64), (25600, 0, 64, 1), "bf16", 0, "other")}, Options(), "out has .* must not overlap"),
     ({"out": ArrayView(0, (1, 4, 100, 64), (25600, 6400, 32, 1), "bf16", 0, "other")}, Options(), "out has .* must not overlap"),
     ({"k": ArrayView(0, (1, 4, 100, 64), (25600, 1 << 39, 64, 1), "bf16", 0, "other")}, Options(), "k has .* less than 2.40 bytes apart"),
-    ({**dict.fromkeys(("q", "k", "v"), (100, 4, 64)), "out": ArrayView(0, (100, 4, 64), (1 << 30, 64, 1), "bf16", 0, "other"),
-      "cu_seqlens": ArrayView(0, (3,), (1,), "s32", 0, "other")}, Options(), "rows of packed sequences are less than 2 GiB apart"),
     ({"k": (1, 4, 1 << 31, 64), "v": (1, 4, 1 << 31, 64)}, Options(), "k has .* fewer than 2.31 rows"),
     *(({}, Options(scale=scale), "positive and finite") for scale in (0.0, -1.0, float("nan"), float("inf"), "x", 1j)),  # type: ignore[arg-type]
     ({}, Options(scale=1e-60), "2.100 as f32 has it"),
@@ -382,6 +383,19 @@ def test_shared_memory_is_what_the_kernel_takes() -> None:
     for config in (SMALL, *shipped()[::5]):
         assert forward.trace(**config.parameters).shared.total <= config.smem_bytes
         assert config.smem_bytes - forward.trace(**config.parameters).shared.total < 64
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("kernel", "config", "row"), [
+    (forward, replace(SMALL, packed=True), "sequences_out_row"),
+    *((kernel_of(config), config, "out_row") for config in (DenseConfig(store=Direct()), DenseConfig(store=Direct(1))))], ids=range(3))
+def test_distances_of_rows_are_multiplied_in_64_bits(kernel: Any, config: Any, row: str) -> None:
+    """Elements from row to row have up to 32 bits, and eight rows of them more."""
+    text = kernel.ptx(**config.parameters)
+    register = re.search(rf"ld\.param\.u32 (%\w+), \[{row}\];", text)
+    assert register is not None
+    used = re.findall(rf"(\S+) %\w+, [^;]*{register[1]}\b", text)
+    assert set(used) == {"mul.wide.u32", "mad.wide.u32"}
 
 
 @pytest.mark.pure
