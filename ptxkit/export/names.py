@@ -14,9 +14,12 @@ KEYWORDS = frozenset([
     "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast",
     "requires", "restrict", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch",
     "template", "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "typeof", "typeof_unqual", "union",
-    "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq", "errno", "linux", "unix", "NULL", "assert",
+    "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq", "errno", "linux", "unix", "assert",
+    "P_tmpdir", "L_ctermid", "L_cuserid", "L_tmpnam",
 ])
 """Of C and C++, and macros that their headers or compilers define."""
+_TAKEN = re.compile(r"[A-Z][A-Z0-9_]+[A-Z0-9]|\w+_t", re.ASCII)
+"""As macros are written, EOF and SIZE_MAX, and as types of the headers are, uint32_t."""
 
 
 def identifier(name: str) -> bool:
@@ -31,7 +34,7 @@ def renamed(names: Sequence[str], reserved: Sequence[str] = ()) -> tuple[str, ..
         made = re.sub(r"\W", "_", name, flags=re.ASCII)
         made = made if re.match("[A-Za-z]", made) and "__" not in made else "p" + re.sub("_+", "_", made)
         made = f"a_{made}" if made.startswith("px_") else made                  # the export's own
-        while made in KEYWORDS or made in reserved or made in found:
+        while made in KEYWORDS or _TAKEN.fullmatch(made) or made in reserved or made in found:
             made += "_" if not made.endswith("_") else "2"
         found.append(made)
     return tuple(found)

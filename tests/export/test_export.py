@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 import struct
 import subprocess
 import time
@@ -23,6 +24,7 @@ from ptxkit.dsl.raw import Param
 from ptxkit.errors import PtxkitError
 from ptxkit.export.kernel import ExportError
 from ptxkit.export.names import identifier, renamed
+from ptxkit.export.text import INCLUDES
 from ptxkit.gemm.tools.bench import stub
 from ptxkit.ptx import griddepcontrol, st
 from ptxkit.runtime.compiled import Compiled
@@ -345,6 +347,20 @@ def test_names_of_c() -> None:
         "int_", "x_", "x_2", "new_", "a_b", "p_p", "stream_", "a_px_said")
     with pytest.raises(ExportError, match="'while' cannot begin the names of C functions"):
         vector_add.export("nowhere", name="while")
+
+
+@pytest.mark.skipif(CC is None, reason="no C compiler")
+def test_no_parameter_is_a_macro_or_a_type_of_the_headers(tmp_path: Path) -> None:
+    source = tmp_path / "headers.c"
+    source.write_text("".join(f"#include <{name}>\n" for name in INCLUDES))
+    assert CC is not None
+    defined = subprocess.run([CC, "-dM", "-E", "-D_GNU_SOURCE", str(source)], check=True, capture_output=True, text=True).stdout
+    objects = [found.groups() for found in re.finditer(r"^#define ([A-Za-z]\w*) (.*)$", defined, re.MULTILINE)]
+    macros = [name for name, value in objects if not re.fullmatch("[A-Za-z_]+", value)]     # another word, as stdin is, is another name
+    assert {"EOF", "SIZE_MAX"} < set(macros)
+    taken = [*macros, "uint32_t", "uint64_t", "size_t"]
+    assert not {*renamed(taken)} & {*taken}
+    assert renamed(["M", "K2", "EOF", "Tile"]) == ("M", "K2", "EOF_", "Tile")
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
