@@ -12,6 +12,8 @@ from .framework import torch
 
 _nn: Any = torch.nn
 _ops: Any = torch.ops.ptxkit
+_TAKEN = "torch._subclasses", "torch.distributed.tensor"
+"""Where classes of tensors are from that have rules for the operators: those of torch.compile, and DTensor."""
 UNIT = 16
 """Bytes: lines that begin at multiples of it are loaded by tensor copies."""
 
@@ -89,9 +91,9 @@ def swap_linear(model: Any, *, float32: bool = False, wanted: Callable[[str, Any
     """Make every `torch.nn.Linear` of a model a `ptxkit.torch.Linear`, in place, and say which were left and why.
 
     A layer stays the object that it is, with its parameters, hooks and names, so that optimizers and tied weights are not disturbed. Left
-    are layers of other types than float16 and bfloat16, subclasses of nn.Linear, whose forward pass may be another, and shapes whose rows
-    are no multiples of 16 bytes. With `float32` layers of float32 are replaced, too: outside of torch.autocast they are then multiplied as
-    tf32. `wanted(name, layer)` may leave out more.
+    are layers of other types than float16 and bfloat16, subclasses of nn.Linear, whose forward pass may be another, weights that are
+    sparse or of a class of their own, as quantisers leave them, and shapes whose rows are no multiples of 16 bytes. With `float32` layers
+    of float32 are replaced, too: outside of torch.autocast they are then multiplied as tf32. `wanted(name, layer)` may leave out more.
     """
     replaced, left = [], {}
     for name, layer in model.named_modules():
@@ -108,11 +110,16 @@ def swap_linear(model: Any, *, float32: bool = False, wanted: Callable[[str, Any
 
 def _why_not(layer: Any, float32: bool) -> str:
     """Why a layer is left; empty if it is not."""
-    dtype = layer.weight.dtype
     if type(layer) is not _nn.Linear:
         return f"it is a {type(layer).__name__}, whose forward pass may be another than that of nn.Linear"
     if "forward" in vars(layer):
         return "its forward pass was replaced"
+    for name in ("weight", "bias"):
+        if what := _not_plain(getattr(layer, name)):
+            return f"its {name} is {what}, which the products do not take"
+    if layer.weight is None:
+        return "it has no weight"
+    dtype = layer.weight.dtype
     if dtype is torch.float32 and not float32:
         return "its weights are float32, which are multiplied as tf32: pass float32=True, for training under torch.autocast, say"
     if dtype not in (torch.float16, torch.bfloat16, torch.float32):
@@ -121,6 +128,17 @@ def _why_not(layer: Any, float32: bool) -> str:
     if layer.in_features % unit or layer.out_features % unit:
         return f"it has {layer.in_features} by {layer.out_features} features, and rows that are no multiples of {UNIT} bytes are slower"
     return ""
+
+
+def _not_plain(parameter: Any) -> str:
+    """What a parameter is that the operators refuse, a tensor of a quantiser's class, say; empty for one that they take, or for None."""
+    if parameter is None:
+        return ""
+    kind = type(parameter)
+    own = kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    if own and not kind.__module__.startswith(_TAKEN):
+        return f"a {kind.__name__}"
+    return "" if parameter.layout is torch.strided else f"a tensor of the layout {parameter.layout}"
 
 
 __all__ = ["GatedMLP", "Linear", "Swapped", "swap_linear"]

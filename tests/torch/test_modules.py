@@ -12,6 +12,8 @@ from tests.torch import wanted
 
 torch = wanted(__name__)
 
+from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
+
 from ptxkit.torch import GatedMLP, Linear, swap_linear  # noqa: E402
 
 nn = torch.nn
@@ -115,3 +117,16 @@ def test_swap_linear_takes_float32_for_autocast(device: str) -> None:
     assert swap_linear(model, float32=True).replaced == ("0", "2")
     with torch.autocast(device, torch.bfloat16):
         assert model(torch.randn(8, 16, device=device)).dtype is torch.bfloat16
+
+
+def test_swap_linear_leaves_weights_that_the_products_refuse(device: str) -> None:
+    model = nn.ModuleDict({name: nn.Linear(16, 16) for name in ("class", "sparse", "none", "bias", "plain")}).to(device, torch.bfloat16)
+    weight, bias = model["plain"].weight.detach(), model["plain"].bias.detach()
+    model["class"].weight = nn.Parameter(TwoTensor(weight, weight))             # a class with operators of its own, as quantisers have
+    model["bias"].bias = nn.Parameter(TwoTensor(bias, bias))
+    model["sparse"].weight = nn.Parameter(weight.to_sparse())
+    model["none"].weight = None
+    done = swap_linear(model)
+    assert done.replaced == ("plain",)
+    assert [done.left[name].split(",")[0] for name in ("class", "sparse", "none", "bias")] == [
+        "its weight is a TwoTensor", "its weight is a tensor of the layout torch.sparse_coo", "it has no weight", "its bias is a TwoTensor"]
