@@ -75,8 +75,6 @@ def _groups(a: Any, b: Any, offs: Any, bias: Any, out_dtype: Any, activation: st
             **rest: Any) -> Any:
     """The result of a product of groups, checked."""
     refuse_groups(a, b, offs, bias, activation)
-    if activation not in (None, "silu_and_mul"):
-        raise LaunchError(f"activation={activation!r}: it is 'silu_and_mul' or None")
     dtype = result_dtype(a, out_dtype)
     if b.ndim == 2:
         return weight_gradient(a.mT, b, torch.nn.functional.pad(offs, (1, 0)), dtype) if out is None else out

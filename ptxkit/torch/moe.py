@@ -100,6 +100,7 @@ class MoE(_nn.Module):  # type: ignore[misc]
         if not x.ndim or x.shape[-1] != self.features:
             raise LaunchError(f"x has shape {tuple(x.shape)}: it is [..., {self.features}], the features of a token last")
         rows = x.reshape(math.prod(x.shape[:-1]), self.features)
+        rows = rows if rows.stride(-1) == 1 else rows.contiguous()
         weights, experts = self.route(rows)
         routing = by_expert(experts, self.experts)
         token, gate_up = routing.token, self.gate_up.mT

@@ -257,6 +257,8 @@ def refuse_groups(a: Any, b: Any, offs: Any, bias: Any, activation: str | None) 
         raise LaunchError(f"offs has elements of {offs.dtype}: it is int32; pass offs.int()")
     if b.ndim == 2 and activation is not None:
         raise LaunchError(f"activation={activation!r}: groups along K have none")
+    if activation not in (None, "silu_and_mul"):
+        raise LaunchError(f"activation={activation!r}: it is 'silu_and_mul' or None")
     if b.ndim == 3 and offs.shape[0] not in (b.shape[0], b.shape[0] + 1):
         raise LaunchError(f"offs has shape {tuple(offs.shape)}: for {b.shape[0]} groups it is ({b.shape[0]},), where each group ends, or "
                           f"({b.shape[0] + 1},) that begins with 0")

@@ -177,6 +177,32 @@ def test_a_compiled_layer_is_the_eager_one(device: str) -> None:
             beside(found[1], {name: each.double() for name, each in found[0].items()}, 2.0 ** -7)
 
 
+@pytest.mark.parametrize("gather", [True, False])
+def test_rows_that_lie_along_tokens(device: str, gather: bool) -> None:
+    """The result and the gradients of tokens, and of a loss, whose lines run along the tokens are those of contiguous ones."""
+    torch.manual_seed(5)
+    layer = MoE(16, 8, 3, 2, gather=gather, device=device, dtype=torch.bfloat16)
+    x, dy = (torch.randn(16, 6, device=device).to(torch.bfloat16).T for _ in range(2))
+    found = []
+    for tokens, gradient in ((x, dy), (x.contiguous(), dy.contiguous())):
+        tokens = tokens.detach().requires_grad_()
+        y = layer(tokens)
+        found.append((y, *torch.autograd.grad(y, [tokens, *layer.parameters()], gradient)))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_a_gathered_product_has_gradients_of_rows_along_tokens(device: str) -> None:
+    x = torch.randn(16, 6, device=device).to(torch.bfloat16).T.requires_grad_()
+    w = torch.randn(2, 8, 16, device=device).to(torch.bfloat16).requires_grad_()
+    offs, gather = torch.tensor([2, 4], dtype=torch.int32, device=device), torch.tensor([5, 0, 0, 3], dtype=torch.int32, device=device)
+    for rows in (x, x.contiguous()):
+        found = torch.autograd.grad(ops.grouped_gemm(rows, w.mT, offs, gather=gather).float().sum(), (x, w))
+        wanted_w = torch.stack([x[[5, 0]].float().sum(0), x[[0, 3]].float().sum(0)])[:, None].expand(2, 8, 16)
+        assert torch.allclose(found[1].float(), wanted_w, atol=0.05)
+    with pytest.raises(LaunchError, match="activation='silu': it is 'silu_and_mul' or None"):
+        ops.grouped_gemm(x, w.mT, offs, activation="silu", gather=gather)
+
+
 def test_gathered_rows_are_copied_ones(device: str) -> None:
     """The same bits as of a product of rows that were copied first, forward and backward; with `back` and without."""
     generator = torch.Generator().manual_seed(7)
