@@ -95,6 +95,8 @@ def swap_linear(model: Any, *, float32: bool = False, wanted: Callable[[str, Any
     sparse or of a class of their own, as quantisers leave them, and shapes whose rows are no multiples of 16 bytes. With `float32` layers
     of float32 are replaced, too: outside of torch.autocast they are then multiplied as tf32. `wanted(name, layer)` may leave out more.
     """
+    if not isinstance(model, _nn.Module):
+        raise LaunchError(f"model is a {type(model).__name__}, not a torch.nn.Module: pass a torch.nn.ModuleList of several")
     replaced, left = [], {}
     for name, layer in model.named_modules():
         if not isinstance(layer, _nn.Linear) or type(layer) is Linear:

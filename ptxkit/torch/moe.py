@@ -36,7 +36,7 @@ class MoE(_nn.Module):  # type: ignore[misc]
     With `quantize` "blocks" the operands of both products are quantised to e4m3 on the way, activations with a scale for each 1 x 128 and
     weights for each 128 x 128, and gradients are those of the dequantised operands, in the parameters' type; rows are copied then.
     Nothing waits for the device. The parameters are float16 or bfloat16, or float32 under torch.autocast, and
-    `features` and `hidden` are multiples of 8. A subclass may have another `route`.
+    `features` and `hidden` are multiples of 8, with `quantize` of 16. A subclass may have another `route`.
     """
 
     def __init__(self, features: int, hidden: int, experts: int, top_k: int, *, softmax: Softmax = "after", normalise: bool = False,
@@ -52,6 +52,9 @@ class MoE(_nn.Module):  # type: ignore[misc]
         self.features, self.hidden, self.experts, self.top_k = features, hidden, experts, top_k
         if quantize not in (None, *get_args(Quantisation)):
             raise LaunchError(f"quantize={quantize!r}: it is \"blocks\", e4m3 with scales of 1 x 128 and 128 x 128, or None")
+        if quantize and (features % 16 or hidden % 16):
+            raise LaunchError(f"quantize={quantize!r} with features={features} and hidden={hidden}: they are multiples of 16, at which "
+                              "rows of e4m3 begin")
         self.softmax, self.normalise, self.gather, self.quantize = softmax, normalise, gather and quantize is None, quantize
         self.router = _nn.Parameter(torch.empty(experts, features, device=device, dtype=dtype))
         self.gate_up = _nn.Parameter(torch.empty(experts, 2 * hidden, features, device=device, dtype=dtype))

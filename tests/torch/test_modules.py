@@ -119,6 +119,11 @@ def test_swap_linear_takes_float32_for_autocast(device: str) -> None:
         assert model(torch.randn(8, 16, device=device)).dtype is torch.bfloat16
 
 
+def test_what_is_no_module_is_not_swapped() -> None:
+    with pytest.raises(LaunchError, match=r"model is a list, not a torch.nn.Module: pass a torch.nn.ModuleList of several"):
+        swap_linear([torch.nn.Linear(8, 8)])
+
+
 def test_swap_linear_leaves_weights_that_the_products_refuse(device: str) -> None:
     model = nn.ModuleDict({name: nn.Linear(16, 16) for name in ("class", "sparse", "none", "bias", "plain")}).to(device, torch.bfloat16)
     weight, bias = model["plain"].weight.detach(), model["plain"].bias.detach()

@@ -303,5 +303,8 @@ def test_a_quantised_layer_is_near_the_one_that_is_not(device: str) -> None:
     beside(found, exact, 0.1)
     with pytest.raises(AssertionError):
         beside(found, exact, 2.0 ** -7)                            # it was quantised
+    for features, hidden in ((136, 64), (64, 72)):
+        with pytest.raises(LaunchError, match="they are multiples of 16, at which rows of e4m3 begin"):
+            MoE(features, hidden, 4, 2, quantize="blocks")
     with pytest.raises(LaunchError, match="1 x 128 and 128 x 128"):
         MoE(128, 64, 3, 2, quantize="rows")
