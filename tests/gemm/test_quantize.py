@@ -257,7 +257,8 @@ def test_the_card_gives_the_same_bits(kind: Kind) -> None:
             x = spread(rng, source, m, k)
             for row, share in ((1, 2.0**-100), (2, 2.0**-128)):      # scales that are small, and of values some of which are subnormal
                 x[row::5] = (x[row::5].astype(np.float64) * share).astype(x.dtype)
-            x[3::50, ::7], x[4::70, 5] = np.inf, np.nan
+            if kind != "tensor":                                        # where one of these decides all
+                x[3::50, ::7], x[4::70, 5] = np.inf, np.nan
             bits = torch.from_numpy(x.view(f"i{x.itemsize}")).cuda().view(getattr(torch, x.dtype.name))
             for _ in range(2):
                 q, scale = gemm.quantize(bits, kind, dtype=out)
