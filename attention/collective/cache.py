@@ -50,7 +50,7 @@ class Keys:
         """Load the keys from `row` of a page on, if they are there."""
         place = self.base.at(mul.wide.u32(page, self.cache.page)).at(mul.wide.u32(row, self.cache.row))
         for half, words in enumerate(self.words):
-            line = place.at(self.cache.row * 8) if half else place
+            line = place.at(mul.wide.u32(self.cache.row, 8)) if half else place
             for number, four in enumerate(words):
                 ld.global_.L1__no_allocate.v4.b32(four, line.cast(b32) + 16 * number, pred=there)
 
@@ -75,7 +75,7 @@ class Values:
         place = self.base.at(mul.wide.u32(page, self.cache.page)).at(mul.wide.u32(row, self.cache.row))
         found = []
         for number in self.LINES:
-            line = (place.at(self.cache.row * number) if number else place).cast(b32)
+            line = (place.at(mul.wide.u32(self.cache.row, number)) if number else place).cast(b32)
             there = self.first + number < left
             fours = [Vec([mov.b32(0) for _ in range(WORDS)]) for _ in range(self.spans)]
             for span, four in enumerate(fours):

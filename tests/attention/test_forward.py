@@ -16,6 +16,7 @@ from ptxkit.attention import heuristic as choice
 from ptxkit.attention.collective.softmax import LazySoftmax
 from ptxkit.attention.config.forward import HEADS, ForwardConfig
 from ptxkit.attention.heuristic import heuristic, order
+from ptxkit.attention.kernels.decode import decode
 from ptxkit.attention.kernels.forward import forward
 from ptxkit.attention.launch.simulate import simulate
 from ptxkit.attention.problem.forward import Arrays, Options, Problem
@@ -385,17 +386,21 @@ def test_shared_memory_is_what_the_kernel_takes() -> None:
         assert config.smem_bytes - forward.trace(**config.parameters).shared.total < 64
 
 
+DIRECT = [DenseConfig(store=Direct()), DenseConfig(store=Direct(1))]
+
+
 @pytest.mark.pure
-@pytest.mark.parametrize(("kernel", "config", "row"), [
-    (forward, replace(SMALL, packed=True), "sequences_out_row"),
-    *((kernel_of(config), config, "out_row") for config in (DenseConfig(store=Direct()), DenseConfig(store=Direct(1))))], ids=range(3))
-def test_distances_of_rows_are_multiplied_in_64_bits(kernel: Any, config: Any, row: str) -> None:
-    """Elements from row to row have up to 32 bits, and eight rows of them more."""
-    text = kernel.ptx(**config.parameters)
+@pytest.mark.parametrize(("kernel", "parameters", "row", "how"), [
+    (forward, replace(SMALL, packed=True).parameters, "sequences_out_row", ("mul", "mad")),
+    *((kernel_of(config), config.parameters, "out_row", ("mul", "mad")) for config in DIRECT),
+    (decode, {}, "k_row", ("mul",)), (decode, {}, "v_row", ("mul",))], ids=range(5))
+def test_distances_of_rows_are_multiplied_in_64_bits(kernel: Any, parameters: dict[str, Any], row: str, how: tuple[str, ...]) -> None:
+    """Distances from row to row have up to 32 bits, and those of several rows more."""
+    text = kernel.ptx(**parameters)
     register = re.search(rf"ld\.param\.u32 (%\w+), \[{row}\];", text)
     assert register is not None
     used = re.findall(rf"(\S+) %\w+, [^;]*{register[1]}\b", text)
-    assert set(used) == {"mul.wide.u32", "mad.wide.u32"}
+    assert set(used) == {f"{each}.wide.u32" for each in how}
 
 
 @pytest.mark.pure
