@@ -148,6 +148,12 @@ def test_nothing_is_freed_of_a_device_that_a_launch_does_not_let_go(monkeypatch)
         driver.free(64, 2)
 
 
+def said_twice(program):
+    """What two runs of a program print, each in a process of its own."""
+    return [subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False).stdout
+            for _ in range(2)]
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_a_point_that_hangs_is_named_and_then_skipped(tmp_path):
     program = textwrap.dedent(f"""
@@ -172,8 +178,7 @@ def test_on_a_gpu_a_point_that_hangs_is_named_and_then_skipped(tmp_path):
         sys.stdout.flush()
         os._exit(0)
     """)
-    said = [subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False).stdout
-            for _ in range(2)]
+    said = said_twice(program)
     assert "FOR=1: it does not end" in said[0]
     assert "1 hung or fell before" in said[1]
 
@@ -198,7 +203,6 @@ def test_on_a_gpu_an_illegal_access_is_named_and_then_skipped(tmp_path):
         sys.stdout.flush()
         os._exit(0)
     """)
-    said = [subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False).stdout
-            for _ in range(2)]
+    said = said_twice(program)
     assert "AWAY=2147483648" in said[0]
     assert "1 hung or fell before" in said[1]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from ptxkit import Reg, for_range, kernel
 from ptxkit.types import u32
 from tests.ptxkit.refusal import line_of, refused
@@ -59,6 +61,19 @@ class Kernels:
         assert body.__name__ not in self.rights
         self.rights[body.__name__] = body
         return body
+
+    def tests(self) -> tuple[Callable[[str], None], Callable[[str], None]]:
+        """The tests of a module, which asks for them after its last kernel: of the wrong ones, and of the right ones."""
+
+        @pytest.mark.parametrize("name", self.wrongs)
+        def wrong(name: str) -> None:
+            self.is_refused(name)
+
+        @pytest.mark.parametrize("name", self.rights)
+        def right(name: str) -> None:
+            self.is_silent(name)
+
+        return wrong, right
 
     def is_refused(self, name: str) -> None:
         body, words = self.wrongs[name]

@@ -112,11 +112,4 @@ def counted_on_the_gpu(n: N) -> None:
     st.shared__cta.b16(tile[tid.x // 64].at(0, 0), 1)
 
 
-@pytest.mark.parametrize("name", KERNELS.wrongs)
-def test_a_wrong_kernel_is_an_error_at_its_line(name: str) -> None:
-    KERNELS.is_refused(name)
-
-
-@pytest.mark.parametrize("name", KERNELS.rights)
-def test_a_right_kernel_that_looks_like_it_is_silent(name: str) -> None:
-    KERNELS.is_silent(name)
+test_a_wrong_kernel_is_an_error_at_its_line, test_a_right_kernel_that_looks_like_it_is_silent = KERNELS.tests()

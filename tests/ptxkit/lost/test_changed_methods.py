@@ -309,11 +309,4 @@ def methods_of_one_name_in_the_wrong_order(x: Ptr[u32], n: N) -> None:
         first.begin(x)
 
 
-@pytest.mark.parametrize("name", KERNELS.wrongs)
-def test_a_wrong_kernel_is_an_error_at_its_line(name: str) -> None:
-    KERNELS.is_refused(name)
-
-
-@pytest.mark.parametrize("name", KERNELS.rights)
-def test_a_right_kernel_that_looks_like_it_is_silent(name: str) -> None:
-    KERNELS.is_silent(name)
+test_a_wrong_kernel_is_an_error_at_its_line, test_a_right_kernel_that_looks_like_it_is_silent = KERNELS.tests()

@@ -269,11 +269,4 @@ def listfresh(x: Ptr[u32], n: N) -> None:
             st.global_.u32(x + k, i)
 
 
-@pytest.mark.parametrize("name", KERNELS.wrongs)
-def test_a_wrong_kernel_is_an_error_at_its_line(name: str) -> None:
-    KERNELS.is_refused(name)
-
-
-@pytest.mark.parametrize("name", KERNELS.rights)
-def test_a_right_kernel_that_looks_like_it_is_silent(name: str) -> None:
-    KERNELS.is_silent(name)
+test_a_wrong_kernel_is_an_error_at_its_line, test_a_right_kernel_that_looks_like_it_is_silent = KERNELS.tests()

@@ -251,14 +251,7 @@ def flag_list(x: Ptr[u32], n: N) -> None:
         done[0] = True
 
 
-@pytest.mark.parametrize("name", KERNELS.wrongs)
-def test_a_wrong_kernel_is_an_error_at_its_line(name: str) -> None:
-    KERNELS.is_refused(name)
-
-
-@pytest.mark.parametrize("name", KERNELS.rights)
-def test_a_right_kernel_that_looks_like_it_is_silent(name: str) -> None:
-    KERNELS.is_silent(name)
+test_a_wrong_kernel_is_an_error_at_its_line, test_a_right_kernel_that_looks_like_it_is_silent = KERNELS.tests()
 
 
 def test_a_users_module_may_have_the_name_of_one_of_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
