@@ -41,14 +41,17 @@ def grouped_case(case: str) -> Figure:
     return of
 
 
-def random_rows(kind: str) -> list[Any]:
-    """Group products with random lengths: the first of the H100, fresh ones of it, or those of the H200."""
-    return list(record(RANDOM_H200)["rows"] if kind == "h200." else record(GROUPED_RANDOM)["random"][f"{kind[:-1]} rows".strip()])
+RANDOM: dict[str, Callable[[], Any]] = {
+    "grouped-random": lambda: record(GROUPED_RANDOM)["random"]["rows"],
+    "grouped-random.fresh": lambda: record(GROUPED_RANDOM)["random"]["fresh rows"],
+    "grouped-random.h200": lambda: record(RANDOM_H200)["rows"],
+}
+"""Rows of group products with random lengths, by the title of their figures."""
 
 
-def grouped_random(of: Callable[[list[float]], str], kind: str) -> Figure:
+def grouped_random(of: Callable[[list[float]], str], rows: Callable[[], Any]) -> Figure:
     """A figure of how much longer torch takes."""
-    return lambda: of([row[2] for row in random_rows(kind)])
+    return lambda: of([row[2] for row in rows()])
 
 
 def deep_gemm_table() -> str:
@@ -141,7 +144,7 @@ FIGURES: dict[str, Figure] = {
     "order.mean": lambda: f"{geometric_mean(prices().values()):.2f}",
     "order.others": price_of_others,
     **{f"order.{product}": price_of(product) for product in ("152x224x9496", "56x824x15752", "40x3392x15984")},
-    **{f"grouped-random.{kind}{figure}": grouped_random(of, kind) for kind in ("", "fresh.", "h200.")
+    **{f"{title}.{figure}": grouped_random(of, rows) for title, rows in RANDOM.items()
        for figure, of in {"count": lambda ratios: str(len(ratios)), "mean": lambda ratios: f"{geometric_mean(ratios):.3f}",
                           "p5": lambda ratios: f"{percentile(ratios, 0.05):.3f}", "least": lambda ratios: f"{min(ratios):.3f}"}.items()},
     **{f"grouped-random.against.{which}": against_commit(which) for which in MEANS},

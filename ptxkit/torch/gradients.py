@@ -14,6 +14,7 @@ from ptxkit.errors import LaunchError
 from . import combine, gate
 from .framework import torch
 from .record import is_plain
+from .views import with_contiguous_rows
 
 _ops: Any = torch.ops.ptxkit
 DIFFERENTIATED = (torch.bfloat16, torch.float16, torch.float32)
@@ -180,7 +181,7 @@ def _of_groups(ctx: Any, a: Any, b: Any, offs: Any, gradient: Any, gather: Any =
             of_a = combine.of_rows(of_a, a.shape[0], a.dtype, gather[:, None], back=back)
     if ctx.wanted[1]:
         if gather is not None:
-            a = _ops.combine.default(a if a.stride(-1) == 1 else a.contiguous(), gather[:, None], back=back)
+            a = _ops.combine.default(with_contiguous_rows(a), gather[:, None], back=back)
         starts = offs if offs.shape[0] == b.shape[0] + 1 else torch.nn.functional.pad(offs, (1, 0))
         turned = b.stride(-2) == 1 and b.shape[-2] > 1
         of_b = _ops.weight_gradient.default(dz, a, starts).mT if turned else _ops.weight_gradient.default(a, dz, starts)

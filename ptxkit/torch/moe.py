@@ -11,6 +11,7 @@ from ptxkit.gemm.launch.route import Sorted
 
 from .framework import torch
 from .route import takes
+from .views import with_contiguous_rows
 
 _nn: Any = torch.nn
 _ops: Any = torch.ops.ptxkit
@@ -102,8 +103,7 @@ class MoE(_nn.Module):  # type: ignore[misc]
         """x [..., features] gives [..., features]."""
         if not x.ndim or x.shape[-1] != self.features:
             raise LaunchError(f"x has shape {tuple(x.shape)}: it is [..., {self.features}], the features of a token last")
-        rows = x.reshape(math.prod(x.shape[:-1]), self.features)
-        rows = rows if rows.stride(-1) == 1 else rows.contiguous()
+        rows = with_contiguous_rows(x.reshape(math.prod(x.shape[:-1]), self.features))
         weights, experts = self.route(rows)
         routing = by_expert(experts, self.experts)
         token, gate_up = routing.token, self.gate_up.mT

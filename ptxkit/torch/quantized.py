@@ -12,6 +12,7 @@ from ptxkit.gemm.launch.quantize import quantize as launch_quantize
 from . import cpu, fake
 from .framework import torch
 from .products import launch_on_cpu, launch_on_gpu, of_groups, refuse_groups, weights
+from .views import with_contiguous_rows
 
 BLOCK = 128
 KINDS = ("1x128", "128x128")
@@ -91,7 +92,7 @@ def rounded(quantise: Quantiser) -> Callable[..., Any]:
         if quantise is on_cpu:
             cpu.require("x")
         _refuse_kind(x, kind)
-        return dequantised(quantised(x if x.stride(-1) == 1 else x.contiguous(), kind, quantise), kind, x.dtype)
+        return dequantised(quantised(with_contiguous_rows(x), kind, quantise), kind, x.dtype)
 
     return rounded_to_blocks
 

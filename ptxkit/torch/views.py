@@ -67,6 +67,11 @@ def views(named: dict[str, Any]) -> dict[str, ArrayView] | None:
     return {name: view(tensor, name) for name, tensor in there.items()}
 
 
+def with_contiguous_rows(tensor: Any) -> Any:
+    """The tensor, or a copy of it if the elements of its rows lie apart."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
 def refuse_missing(tensor: Any, name: str) -> None:
     """Raise LaunchError for an operand that is None: torch passes it on to an operator that takes a tensor."""
     if tensor is None:
@@ -106,4 +111,4 @@ def same_device(named: dict[str, Any]) -> None:
 
 
 __all__ = ["FACTORS", "dtype_of", "known", "numbers", "refuse_back", "refuse_factor", "refuse_layout", "refuse_missing", "refuse_overlap",
-           "same_device", "view", "views", "word_of"]
+           "same_device", "view", "views", "with_contiguous_rows", "word_of"]
