@@ -66,7 +66,7 @@ class Divisor:
 
     @classmethod
     def of(cls, magnitude: Reg[f32], out: type[Scalar]) -> Divisor:
-        """That of values of which this is the largest magnitude. All threads of a warp call it."""
+        """The divisor of values whose largest magnitude this is. All threads of a warp call it."""
         top = LARGEST[out.__name__]
         first = mul.rn.f32(magnitude, 1 / top)
         scale = fma.rn.f32(fma.rn.f32(first, -top, magnitude), 1 / top, first)

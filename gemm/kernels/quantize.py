@@ -20,6 +20,7 @@ SEGMENT = 512               # columns of a tile with blocks of one row, and of a
 REGISTERS = 1 << 16         # of an SM
 SPARE = 32                  # registers of a thread besides the words that it holds
 STEPS = 4                   # vectors of a thread of such a tile
+LANES = 8                   # that share a block of one row: the fewer they are, the less a vector costs of what is done once a block
 
 
 def ctas(config: Mapping[str, Any], words: int, threads: int = THREADS) -> str:
@@ -90,25 +91,25 @@ def quantize_blocks(given: Matrices, tiling: Tiling, *, source: type[Scalar] = b
 
 
 @kernel(target="sm_90a", block=THREADS, min_ctas=None, directives=lambda config: ctas(config, 4 * STEPS))
-def quantize_row_blocks(given: Matrices, tiling: Tiling, *, source: type[Scalar] = bf16, out: type[Scalar] = e4m3, wide: bool = True,
-                        lanes: Literal[4, 8, 16] = 8) -> None:
-    """Each block of a row's 128 columns has a scale. A CTA has 512 columns of some rows. Neighbouring `lanes` share a block and take its
-    vectors in turn: the fewer they are, the less does a vector cost of what is done once a block."""
+def quantize_row_blocks(given: Matrices, tiling: Tiling, *, source: type[Scalar] = bf16, out: type[Scalar] = e4m3,
+                        wide: bool = True) -> None:
+    """Each block of a row's 128 columns has a scale. A CTA has 512 columns of some rows. Eight neighbouring lanes share a block and take
+    its vectors in turn."""
     elements, thread = Vectors(source, out, given, wide), mov.u32(tid.x)
-    across = SEGMENT // BLOCK * lanes                                       # threads of a tile's row
-    count = BLOCK // (lanes * elements.count)                               # vectors of a thread in a block
+    across = SEGMENT // BLOCK * LANES                                       # threads of a tile's row
+    count = BLOCK // (LANES * elements.count)                               # vectors of a thread in a block
     above, before = tiling.place(mov.u32(ctaid.x))
-    left = before * SEGMENT + thread % across // lanes * BLOCK
+    left = before * SEGMENT + thread % across // LANES * BLOCK
     top = above * tile_rows(source) + thread // across
-    own = left + thread % lanes * elements.count
+    own = left + thread % LANES * elements.count
     rows = [top + step if step else top for step in range(0, tile_rows(source), THREADS // across)]
-    columns = [own + i * (lanes * elements.count) if i else own for i in range(count)]
+    columns = [own + i * (LANES * elements.count) if i else own for i in range(count)]
     kept = [[elements.read(row, column) for column in columns] for row in rows]
     for row, vectors in zip(rows, kept, strict=True):
         words = [word for vector in vectors for word in vector]
-        divisor = Divisor.of(mov.b32(over_lanes(elements.magnitude(elements.largest(words)), lanes)), out)
+        divisor = Divisor.of(mov.b32(over_lanes(elements.magnitude(elements.largest(words)), LANES)), out)
         inside: Reg[pred] = (row < given.rows) & (left < given.columns)
-        store_scale(given, row, left // BLOCK, divisor, inside & (thread % lanes == 0))
+        store_scale(given, row, left // BLOCK, divisor, inside & (thread % LANES == 0))
         elements.grow_all(vectors, divisor)
         for column, vector in zip(columns, vectors, strict=True):
             elements.store(vector, row, column, divisor)
@@ -149,7 +150,8 @@ def quantize_tensor(given: Matrices, tiling: Tiling, partial: Ptr[u32], tiles: R
 
 
 def places(elements: Vectors, thread: Reg[u32], tile: tuple[Reg[u32], Reg[u32]], width: int, high: int) -> tuple[list[Reg[u32]], Reg[u32]]:
-    """The rows and the column of a thread's vectors in a tile of this many columns and rows, of which so many lie above and to the left."""
+    """The rows and the column of a thread's vectors. `tile` says how many tiles lie above this one and how many to its left; each has
+    `width` columns and `high` rows."""
     across = width // elements.count                                        # vectors of a tile's row
     column = tile[1] * width + thread % across * elements.count
     top = tile[0] * high + thread // across

@@ -126,8 +126,8 @@ def misfit(name: str, word: str, value: Any) -> str:
 
 
 def stands_for(word: str, type_: ScalarType) -> bool:
-    """Whether an array with elements of `word` has those of a kernel's type: the same ones, any of the width of a type of bits, the bits
-    of a type that NumPy lacks, or the f32 that tensor cores read as tf32."""
+    """Whether a kernel may read elements of `word` as its own type. It may if the two are the same. A type of bits, b16 say, takes any
+    type of its width. A type that NumPy lacks takes the unsigned integers that hold its bits, and tf32 takes f32."""
     name, bits = type_.__name__, type_.bits
     return word == name or (TYPES[word].bits == bits and (
         name == f"b{bits}" or (name in NO_NUMPY and word == f"u{bits}") or (name, word) == ("tf32", "f32")))

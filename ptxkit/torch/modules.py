@@ -13,7 +13,7 @@ from .framework import torch
 _nn: Any = torch.nn
 _ops: Any = torch.ops.ptxkit
 _TAKEN = "torch._subclasses", "torch.distributed.tensor"
-"""Where classes of tensors are from that have rules for the operators: those of torch.compile, and DTensor."""
+"""Modules of torch whose classes of tensors the operators take: those that torch.compile traces with, and DTensor."""
 UNIT = 16
 """Bytes: lines that begin at multiples of it are loaded by tensor copies."""
 

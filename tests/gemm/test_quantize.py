@@ -255,7 +255,7 @@ def test_the_card_gives_the_same_bits(kind: Kind) -> None:
     for source, out in (("bf16", "e4m3"), ("f16", "e5m2"), ("f32", "e4m3")):
         for m, k in ((300, 4096), (77, 1000), (5, 33), (1, 70_000), (2048, 7168)):
             x = spread(rng, source, m, k)
-            for row, share in ((1, 2.0**-100), (2, 2.0**-128)):      # scales that are small, and of values some of which are subnormal
+            for row, share in ((1, 2.0**-100), (2, 2.0**-128)):      # small scales, and subnormal values
                 x[row::5] = (x[row::5].astype(np.float64) * share).astype(x.dtype)
             if kind != "tensor":                                        # where one of these decides all
                 x[3::50, ::7], x[4::70, 5] = np.inf, np.nan

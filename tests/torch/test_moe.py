@@ -179,7 +179,7 @@ def test_a_compiled_layer_is_the_eager_one(device: str) -> None:
 
 @pytest.mark.parametrize("gather", [True, False])
 def test_rows_that_lie_along_tokens(device: str, gather: bool) -> None:
-    """The result and the gradients of tokens, and of a loss, whose lines run along the tokens are those of contiguous ones."""
+    """Tokens, and gradients of a result, may be transposed: the result and its gradients are those of contiguous ones."""
     torch.manual_seed(5)
     layer = MoE(16, 8, 3, 2, gather=gather, device=device, dtype=torch.bfloat16)
     x, dy = (torch.randn(16, 6, device=device).to(torch.bfloat16).T for _ in range(2))
