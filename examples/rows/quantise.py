@@ -42,7 +42,7 @@ def quantise(x: Ptr[bf16], q: Ptr[e4m3], scale: Ptr[f32], blocks: Reg[u32]) -> N
     vectors = []
     for number in numbers:
         vector = [mov.b32(0) for _ in range(4)]                      # a block that is not there is zeros
-        ld.global_.nc.L1__no_allocate.v4.b32(vector, x.at(mul.wide.u32(number, BLOCK)).at(lane * VECTOR), pred=number < blocks)
+        ld.global_.nc.v4.b32(vector, x.at(mul.wide.u32(number, BLOCK)).at(lane * VECTOR), pred=number < blocks)
         vectors.append(vector)
     for number, vector in zip(numbers, vectors, strict=True):
         values = [value for word in vector for value in unpack(bf16, word)]

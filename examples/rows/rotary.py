@@ -27,7 +27,7 @@ HEADS = 4                                                            # heads und
 
 def rotated(x: Ptr[bf16], y: Ptr[bf16], cosines: list[Reg[f32]], sines: list[Reg[f32]], half: int, heads: int) -> None:
     """`heads` neighbouring heads of one token. All loads come first."""
-    read = ld.global_.nc.L1__no_allocate.v4.b32
+    read = ld.global_.nc.v4.b32
     words = [(read(x + 2 * half * h), read(x + 2 * half * h + half)) for h in range(heads)]
     for h, pair in enumerate(words):
         first, second = ([value for word in four for value in unpack(bf16, word)] for four in pair)

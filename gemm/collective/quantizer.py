@@ -117,7 +117,7 @@ class Vectors:
         inside = row < given.rows
         words: list[Any] = [mov.b32(0) for _ in range(VECTOR // 4)]
         if self.wide:
-            opcode("ld.global.nc.L1::no_allocate.v4.b32")(Vec(words), place, pred=inside & (column < given.columns))
+            opcode("ld.global.nc.v4.b32")(Vec(words), place, pred=inside & (column < given.columns))
             return words
         if size == 4:
             for e, word in enumerate(words):
