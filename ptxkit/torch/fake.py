@@ -13,11 +13,12 @@ from ptxkit.errors import LaunchError
 from ptxkit.gemm.launch.dense import as_one, check_out_dtype
 from ptxkit.gemm.problem.dense import Arrays, Options, Problem, type_name
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
+from ptxkit.gemm.problem.lines import UNIT as LINE
 from ptxkit.gemm.problem.matmul import products, result_shape
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 from .framework import torch
-from .products import group_scale, lies_along_n, refuse_gated, refuse_gather, refuse_groups, result_dtype
+from .products import group_scale, in_blocks, lies_along_n, refuse_gated, refuse_gather, refuse_groups, result_dtype
 from .views import numbers, same_device, views, word_of
 from .weight_gradient import ROWS as UNIT
 from .weight_gradient import refuse_shape, refuse_sums
@@ -52,6 +53,9 @@ def _dense(a: Any, b: Any, options: Options, out_dtype: Any, out: Any, **rest: A
         if out is not None:
             check_out_dtype(seen["out"], out_dtype)
         seen["out"] = _result(seen["a"], shape, dtype, seen.get("out"))
+        if "a_scale" in seen and len(shape) == 2 and in_blocks(*(seen[name] for name in ("a", "b", "a_scale", "b_scale"))):
+            line = -(-seen["a"].shape[1] // LINE) * LINE                          # those that lie otherwise are copied
+            seen["a"], seen["b"] = seen["a"]._replace(strides=(line, 1)), seen["b"]._replace(strides=(1, line))
         for part in products(Arrays(**seen)):
             Problem(as_one(part, None), options)
     return a.new_empty(shape, dtype=dtype) if out is None else out

@@ -1,7 +1,8 @@
 """What the operators do with tensors that have memory: on a GPU the calls of `ptxkit.gemm`, on the CPU those of the CPU device.
 
 Nothing here looks at a tensor that `ptxkit.gemm` looks at itself, nothing waits for a device, and nothing but results is allocated. The
-exceptions are named in docs/torch.md: grouped weights and operands with groups along K that no kernel reads as they lie are copied.
+exceptions are named in docs/torch.md: grouped weights, operands with groups along K and operands with block scales that no kernel reads as
+they lie are copied.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from ptxkit.errors import LaunchError
 from ptxkit.gemm.launch.dense import gemm as launch_gemm
 from ptxkit.gemm.launch.dense import repeated
 from ptxkit.gemm.launch.grouped import group_gemm as launch_on_gpu
+from ptxkit.gemm.problem.lines import UNIT as LINE
 from ptxkit.gemm.problem.matmul import result_shape
+from ptxkit.gemm.problem.scales import scale_kind
 
 from . import cpu
 from .framework import torch
@@ -76,6 +79,7 @@ def gemm(a: Any, b: Any, bias: Any = None, *rest: Any) -> Any:
 def scaled_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, out_dtype: Any = None, use_fast_accum: bool = False,
                 residual: Any = None, activation: str | None = None, batch_invariant: bool = False) -> Any:
     """`scaled_gemm` on a GPU, into new memory."""
+    a, b = lines_of_blocks(a, b, scale_a, scale_b)
     return launch_gemm(a, b, empty(a, b, out_dtype), bias=bias, residual=residual, activation=activation, a_scale=scale_a, b_scale=scale_b,
                        fast_accum=use_fast_accum, batch_invariant=batch_invariant)
 
@@ -84,8 +88,39 @@ def scaled_gemm_out(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None
                     residual: Any = None, activation: str | None = None, batch_invariant: bool = False, *, out: Any) -> None:
     """`scaled_gemm` on a GPU, into `out`."""
     check_out(out, out_dtype)
+    a, b = lines_of_blocks(a, b, scale_a, scale_b)
     launch_gemm(a, b, out, bias=bias, residual=residual, activation=activation, a_scale=scale_a, b_scale=scale_b,
                 fast_accum=use_fast_accum, batch_invariant=batch_invariant)
+
+
+def lines_of_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> tuple[Any, Any]:
+    """a [M, K] and b [K, N] of fp8. With block scales as the kernels read them: contiguous along K, with lines that begin at multiples of
+    16 bytes. One that lies otherwise is copied, which is said once a shape."""
+    if a.ndim != 2 or b.ndim != 2 or (lines_along_k(a) and lines_along_k(b.mT)) or not in_blocks(a, b, scale_a, scale_b):
+        return a, b
+    return _lines("a", a), _lines("b", b.mT).mT
+
+
+def in_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> bool:
+    """Whether scales are those of blocks of a [M, K] and b [K, N]."""
+    return scale_kind(tuple(scale_a.shape), tuple(scale_b.shape), a.shape[0], b.shape[1], a.shape[1]) == "block"
+
+
+def lines_along_k(x: Any) -> bool:
+    """Whether the rows of fp8 [.., K] are contiguous and begin at multiples of 16 bytes."""
+    return x.stride(1) == 1 and not x.stride(0) % LINE and not x.data_ptr() % LINE
+
+
+def _lines(name: str, x: Any) -> Any:
+    if lines_along_k(x):
+        return x
+    kind = name, tuple(x.shape), x.stride(), x.dtype
+    if kind not in _copied:
+        _copied.add(kind)
+        _log.warning("scaled_gemm copies %s, whose %d lines of K = %d have strides %s: with block scales its kernels read lines that are "
+                     "contiguous along K and begin at multiples of %d bytes", name, *x.shape, x.stride(), LINE)
+    rows, k = x.shape
+    return x.new_empty((rows, -(-k // LINE) * LINE))[:, :k].copy_(x)
 
 
 # ---------------------------------------------------------------------------------------------------------- on the CPU
@@ -106,6 +141,7 @@ def scaled_gemm_on_cpu(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = N
     """`scaled_gemm` on the CPU device."""
     cpu.require()
     check_out(out, out_dtype) if out is not None else None
+    a, b = lines_of_blocks(a, b, scale_a, scale_b)
     out = empty(a, b, out_dtype) if out is None else out
     cpu.dense(a, b, out, bias=bias, residual=residual, activation=activation, a_scale=scale_a, b_scale=scale_b, fast_accum=use_fast_accum,
               batch_invariant=batch_invariant)

@@ -134,6 +134,36 @@ def test_scales_are_those_of_rows_columns_and_blocks(device: str) -> None:
         assert (near - exact).norm() <= 2.0 ** -11 * exact.norm(), of_groups
 
 
+@pytest.mark.parametrize(("k", "lying"), [(256, "row-major b"), (256, "column-major a"), (200, "lines of 200"), (256, "an odd address"),
+                                          (256, "as they are read")])
+def test_matrices_with_block_scales_may_lie_anyhow(device: str, caplog: pytest.LogCaptureFixture, k: int, lying: str) -> None:
+    """Those that the kernels do not read as they lie are copied, with the bits of the same product; the log says it once a shape."""
+    from ptxkit.torch import products
+
+    products._copied.clear()
+    a, w = randn(16, k, device=device, dtype=torch.float8_e4m3fn), randn(24, k, device=device, dtype=torch.float8_e4m3fn)
+    scales = torch.rand(16, 2, device=device), torch.rand(2, 1, device=device)
+    wide = [torch.zeros(x.shape[0], 256, device=device, dtype=x.dtype) for x in (a, w)]
+    for whole, part in zip(wide, (a, w), strict=True):
+        whole[:, :k].copy_(part)
+    exact = ops.scaled_gemm(wide[0], wide[1].T, *scales)
+    if lying == "row-major b":
+        w = w.T.contiguous().T
+    elif lying == "column-major a":
+        a = a.T.contiguous().T
+    elif lying == "an odd address":
+        a = torch.cat([a.flatten()[:1], a.flatten()])[1:].view(16, k)
+    given, out = (a, w.T, *scales), torch.empty(16, 24, device=device, dtype=torch.bfloat16)
+    for _ in range(2):
+        ops.scaled_gemm.out(*given, out=out)
+        assert torch.equal(ops.scaled_gemm(*given), exact)
+        assert torch.equal(out, exact)
+    said = [record.message.partition(",")[0] for record in caplog.records]
+    assert said == [f"scaled_gemm copies {name}" for name in {"row-major b": "b", "column-major a": "a", "lines of 200": "ab",
+                                                              "an odd address": "a"}.get(lying, "")]
+    torch.library.opcheck(ops.scaled_gemm.default, given, test_utils=("test_faketensor",))
+
+
 def detached(operator: str, given: tuple[Any, ...], named: dict[str, Any], shape: Any) -> Any:
     def one(each: Any) -> Any:
         return each.detach() if isinstance(each, torch.Tensor) else each
