@@ -137,10 +137,22 @@ def _operands(a: Any, b: Any, dz: Any, alpha: float, wanted: Any) -> tuple[Any, 
     of_a = dense_product(dz, matrix_b.mT, matrix_a, alpha) if wanted[0] else None
     of_b = None
     if wanted[1] and matrix_b.ndim == 2 and matrix_a.ndim > 2:          # all batches are one product
-        of_b = dense_product(matrix_a.reshape(-1, matrix_a.shape[-1]).mT, dz.reshape(-1, dz.shape[-1]), matrix_b, alpha)
+        rows_a, rows_dz = _rows(matrix_a, dz)
+        of_b = dense_product(rows_a.mT, rows_dz, matrix_b, alpha)
     elif wanted[1]:
         of_b = dense_product(matrix_a.mT, dz, matrix_b, alpha)
     return of_a if of_a is None else of_a.reshape(a.shape), of_b if of_b is None else of_b.reshape(b.shape)
+
+
+def _rows(a: Any, dz: Any) -> tuple[Any, Any]:
+    """a [..., K] and dz [..., N] as matrices of the same rows. Extents of which devices have parts come first: torch 2.11 and 2.12 join no
+    others with those before them. Their order is of no matter to a sum over all rows."""
+    axes = range(a.ndim - 1)
+    divided = {axis for tensor in (a, dz) for placement in getattr(tensor, "placements", ()) for axis in axes if placement.is_shard(axis)}
+    if divided - {0}:
+        order = *sorted(axes, key=lambda axis: axis not in divided), a.ndim - 1
+        a, dz = a.permute(order), dz.permute(order)
+    return a.reshape(-1, a.shape[-1]), dz.reshape(-1, dz.shape[-1])
 
 
 # ------------------------------------------------------------------------------------------------------------- groups
