@@ -6,8 +6,9 @@
 Operands that are not in the L2: sets of them are taken in turn, 256 MB together at least. Kernel, copy and library are timed in the same
 rounds, in random order. The copy, torch's, reads half as many bytes as the kernel must move and writes the other half; `of_copy` is its
 time over the kernel's, and `of_library` the library's, round by round. A kernel that writes next to nothing is also timed beside the
-fastest of three streaming reads of its bytes (`of_read`). A result is compared with float64 first. The file is written after
-every row, and a kernel that raises has its sentence in its row. The exit status is 1 if one is wrong or raises, or there is no GPU.
+fastest of three streaming reads of its bytes (`of_read`). A result is compared with float64, and one that is wrong has no times. Other
+threads make the next operands and compare the last results meanwhile. The file is written after every row, and a kernel that raises has
+its sentence in its row. The exit status is 1 if one is wrong or raises, or there is no GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,10 @@ from ptxkit.runtime import driver  # noqa: E402
 LEAST_BYTES = 256_000_000
 MOSTLY_READ = 8
 """A kernel that moves at least so many times the bytes that it writes is compared with a streaming read, not with a copy."""
+AHEAD = 3
+"""Problems whose operands and float64 results are made while others are timed: a gigabyte or three each."""
+
+Shape = tuple[Any, ...]
 
 
 def tensors(torch: Any, problem: Problem) -> dict[str, Any]:
@@ -67,17 +74,26 @@ def work(problem: Problem, arrays: dict[str, Any]) -> Any:
     return launch
 
 
-def row(torch: Any, timer: Any, name: str, shape: tuple[Any, ...], rounds: int) -> dict[str, Any]:
+def problems(pool: Executor, asked: Sequence[tuple[str, Shape]]) -> Iterator[tuple[str, Shape, Future[Problem]]]:
+    """The problems that were asked for, of which the next are in the making."""
+    waiting: deque[tuple[str, Shape, Future[Problem]]] = deque()
+    for name, shape in asked:
+        waiting.append((name, shape, pool.submit(GALLERY[name].problem, *shape)))
+        if len(waiting) > AHEAD:
+            yield waiting.popleft()
+    while waiting:
+        yield waiting.popleft()
+
+
+def row(torch: Any, timer: Any, name: str, shape: Shape, problem: Problem, rounds: int, pool: Executor) -> dict[str, Any]:
     """One kernel and shape."""
-    regime, problem = REGIMES["burst"], GALLERY[name].problem(*shape)
+    regime = REGIMES["burst"]
     found: dict[str, Any] = {"kernel": name, "shape": list(shape), "bytes": problem.bytes}
     one = tensors(torch, problem)
     work(problem, one)()
     torch.cuda.synchronize()
     outputs = values(torch, problem, one)
-    found["share_of_bound"] = problem.share(outputs)
-    if not found["share_of_bound"] <= 1:
-        return {**found, "wrong": problem.mismatches(outputs)}
+    compared = pool.submit(problem.share, outputs)
     least = max(1, sum(array.numel() * array.element_size() for array in one.values()))
     count = max(-(-LEAST_BYTES // least), sets_that_are_cold(least, driver.device(driver.current_device()).l2_bytes))
     sets = [one, *({key: array.clone() for key, array in one.items()} for _ in range(count - 1))]
@@ -92,6 +108,9 @@ def row(torch: Any, timer: Any, name: str, shape: tuple[Any, ...], rounds: int) 
     for one in measure(timer, [capture(timer, entry, regime) for entry in entries], regime, rounds):
         name = one.captured.entry.name
         timed[name] = min(one.us, timed.get(name, one.us), key=statistics.median)
+    found["share_of_bound"] = compared.result()
+    if not found["share_of_bound"] <= 1:
+        return {**found, "wrong": problem.mismatches(outputs)}
     ours, middle = timed["ours"], {which: statistics.median(us) for which, us in timed.items()}
     found |= {"sets": count, "us": middle, "library": problem.library_name,
               "gbs": 1e-3 * problem.bytes / middle["ours"]}
@@ -103,12 +122,12 @@ def row(torch: Any, timer: Any, name: str, shape: tuple[Any, ...], rounds: int) 
     return found
 
 
-def row_or_error(torch: Any, timer: Any, name: str, shape: tuple[Any, ...], rounds: int) -> dict[str, Any]:
+def row_or_error(torch: Any, timer: Any, name: str, shape: Shape, problem: Future[Problem], rounds: int, pool: Executor) -> dict[str, Any]:
     """The row, or what was raised instead."""
     try:
         torch.compiler.reset()
         torch.cuda.empty_cache()
-        return row(torch, timer, name, shape, rounds)
+        return row(torch, timer, name, shape, problem.result(), rounds, pool)
     except Exception as error:
         traceback.print_exc()
         return {"kernel": name, "shape": list(shape), "error": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
@@ -144,15 +163,17 @@ def main(arguments: Sequence[str]) -> int:
     timer, rows, end = TorchTimer(torch), [], time.monotonic() + options.seconds
     asked = [(name, shape) for name in options.kernel or GALLERY for index, shape in enumerate(GALLERY[name].large)
              if options.shapes is None or index in options.shapes]
-    for name, shape in asked:
-        if time.monotonic() > end:
-            print(f"{len(rows)} of {len(asked)} rows: {options.seconds:g} seconds are over", flush=True)
-            break
-        rows.append(row_or_error(torch, timer, name, shape, options.rounds))
-        print(said(rows[-1]), flush=True)
-        if options.json:
-            write_json(options.json, {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(), "regime": "burst",
-                                      "rounds": options.rounds, "rows": rows})
+    with ThreadPoolExecutor(AHEAD + 1) as pool:
+        for name, shape, problem in problems(pool, asked):
+            if time.monotonic() > end:
+                print(f"{len(rows)} of {len(asked)} rows: {options.seconds:g} seconds are over", flush=True)
+                pool.shutdown(cancel_futures=True)
+                break
+            rows.append(row_or_error(torch, timer, name, shape, problem, options.rounds, pool))
+            print(said(rows[-1]), flush=True)
+            if options.json:
+                write_json(options.json, {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name(), "regime": "burst",
+                                          "rounds": options.rounds, "rows": rows})
     return int(any("wrong" in one or "error" in one for one in rows))
 
 

@@ -6,6 +6,8 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -407,7 +409,8 @@ def test_the_page_lists_every_kernel() -> None:
 
 def test_rows_are_kept_when_a_kernel_raises_and_when_time_is_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
                                                                  capsys: pytest.CaptureFixture[str]) -> None:
-    def row(_torch: object, _timer: object, name: str, shape: Shape, _rounds: int) -> dict[str, object]:
+    def row(_torch: object, _timer: object, name: str, shape: Shape, problem: Problem, _rounds: int, _pool: Executor) -> dict[str, object]:
+        assert problem.bytes == GALLERY[name].problem(*shape).bytes
         if name == "scan":
             raise ValueError("no such card\nand more")
         return {"kernel": name, "shape": shape, "us": {"ours": 2.0}, "gbs": 3.0, "of_copy": 0.5}
@@ -419,6 +422,7 @@ def test_rows_are_kept_when_a_kernel_raises_and_when_time_is_over(monkeypatch: p
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(compiler=SimpleNamespace(reset=nothing), cuda=cuda))
     monkeypatch.setattr(benchmark.driver, "available", lambda: True)
     monkeypatch.setattr(benchmark, "row", row)
+    monkeypatch.setattr(benchmark, "GALLERY", {name: replace(kernel, large=kernel.small) for name, kernel in GALLERY.items()})
     out = tmp_path / "rows.json"
     asked = ["--shapes", "0", "-o", str(out)]
     assert benchmark.main(["--kernel", "scan", "--kernel", "topk", *asked]) == 1
