@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .records import Figure, block, header, record
 
 GALLERY = "2026-11-26-h100-gallery"
-GALLERY_H200 = "2026-11-28-h200-gallery"
+GALLERY_H200 = "2026-11-29-h200-gallery"
 
 def span(rows: list[Any], name: str, spec: str = ".2f") -> str:
     """The least and the largest of a column, where rows have it."""
@@ -37,7 +38,22 @@ def gallery_table(name: str) -> Figure:
     return of
 
 
+def allocation_table() -> str:
+    """Shares of a copy's rate of kernels that read rows with and without L1::no_allocate, least and largest of the rows' lengths. The copy
+    of 1 GB and more is slow itself."""
+    kernels: dict[str, list[Any]] = {}
+    for kernel, shape, without, with_l1 in record(GALLERY_H200)["L1::no_allocate"]["rows"]:
+        if "add_" not in kernel or math.prod(shape) < 2**27:
+            kernels.setdefault(kernel, []).append((without, with_l1))
+    lines = header("kernel | with `L1::no_allocate` | without | times as fast")
+    for kernel, shares in kernels.items():
+        columns = [*zip(*shares, strict=True), [after / before for before, after in shares]]
+        lines.append(f"| `{kernel}` | {' | '.join(f'{min(each):.2f} - {max(each):.2f}' for each in columns)} |")
+    return block(lines)
+
+
 FIGURES: dict[str, Figure] = {
+    "gallery.allocation": allocation_table,
     "gallery.rows": gallery_rows,
     "gallery.table": gallery_table(GALLERY),
     "gallery.h200.table": gallery_table(GALLERY_H200),

@@ -9,7 +9,7 @@ from typing import Any
 
 from .records import Figure, block, count_of, header, percentile, record, shape_of
 
-RANDOM = {"h100": "2026-11-27-h100-random", "h200": "2026-11-28-h200-random"}
+RANDOM = {"h100": "2026-11-27-h100-random", "h200": "2026-11-29-h200-random"}
 SAMPLE, SAMPLE_H200 = "2026-11-26-h100-sample", "2026-11-28-h200-sample"
 BURST = "2026-11-23-h200-burst"
 

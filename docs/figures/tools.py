@@ -6,8 +6,8 @@ from statistics import median
 
 from .records import Figure, block, header, record
 
-TUNER = "2026-11-26-h100-tuner"
-MARKS = "2026-11-26-h100-marks"
+TUNER, TUNER_H200 = "2026-11-26-h100-tuner", "2026-11-29-h200-tuner"
+MARKS, MARKS_H200 = "2026-11-26-h100-marks", "2026-11-29-h200-marks"
 STATIC = "static"
 SIMULATOR = "2026-11-25-simulator"
 
@@ -15,19 +15,20 @@ def tuner_seconds(part: str) -> Figure:
     return lambda: f"{median(run['seconds'] for run in record(TUNER)['parts'][part]):.1f}"
 
 
-def marks_overhead(which: str) -> Figure:
-    return lambda: f"{100 * record(MARKS)['marks'][which]['overhead']['part']:.1f} %"
+def marks_overhead(name: str, which: str) -> Figure:
+    return lambda: f"{100 * record(name)['marks'][which]['overhead']['part']:.1f} %"
 
 
 def marks_table() -> str:
     """What marks cost, a row for each kernel: parts of the time without them."""
-    found = record(MARKS)
-    product = {name: each["overhead"]["part"] for name, each in found["marks"].items()}
-    rows = [("the product", product["tile"], product["stage"], None, product["all"])]
-    for head, masks in found["attention"]["head dims"].items():
-        rows += [(f"attention, head dim {head}{', causal' * (mask == 'causal')}", *(each[name]["part"] for name in
-                                                                                   ("tile", "block", "wait,load", "all")))
-                 for mask, each in masks.items()]
+    rows = []
+    for name, card in ((MARKS, "H100"), (MARKS_H200, "H200")):
+        found = record(name)
+        product = {which: each["overhead"]["part"] for which, each in found["marks"].items()}
+        rows.append((f"{card}, the product", product["tile"], product["stage"], None, product["all"]))
+        for head, masks in found["attention"]["head dims"].items():
+            rows += [(f"{card}, attention, head dim {head}{', causal' * (mask == 'causal')}",
+                      *(each[which]["part"] for which in ("tile", "block", "wait,load", "all"))) for mask, each in masks.items()]
     lines = header(" | a span a tile | a span a stage, or a block of keys | waits and loads | all marks")
     for name, *parts in rows:
         lines.append(f"| {name} | {' | '.join('' if part is None else f'{100 * part:.1f} %' for part in parts)} |")
@@ -36,7 +37,8 @@ def marks_table() -> str:
 
 def marks_most() -> str:
     """Of a span a tile of attention."""
-    each = [found["tile"]["part"] for masks in record(MARKS)["attention"]["head dims"].values() for found in masks.values()]
+    each = [found["tile"]["part"] for name in (MARKS, MARKS_H200) for masks in record(name)["attention"]["head dims"].values()
+            for found in masks.values()]
     return f"{100 * max(each):.1f} %"
 
 
@@ -55,9 +57,11 @@ def empty_ctas() -> str:
 
 FIGURES: dict[str, Figure] = {
     "tuner.ratio": lambda: f"{record(TUNER)['ratio']:.2f}",
+    "tuner.h200.ratio": lambda: f"{record(TUNER_H200)['ratio']:.2f}",
     "tuner.tune": tuner_seconds("tune"),
     "tuner.all": tuner_seconds("all"),
-    **{f"marks.{which}": marks_overhead(which) for which in ("tile", "stage", "all")},
+    **{f"marks.{prefix}{which}": marks_overhead(name, which) for prefix, name in (("", MARKS), ("h200.", MARKS_H200))
+       for which in ("tile", "stage", "all")},
     "marks.us": lambda: f"{record(MARKS)['marks']['all']['overhead']['us']:,.0f}",
     "marks.count": marks_count,
     "marks.table": marks_table,
