@@ -104,7 +104,7 @@ def assembled(traced: Traced) -> Assembly:
     """The cubin of a kernel. Raises ExportError where it has more arguments than C has room for."""
     if len(traced.parameters) > MOST_ARGUMENTS:
         raise ExportError(f"kernel `{traced.name}` has {len(traced.parameters)} parameters: an export has room for {MOST_ARGUMENTS}")
-    return assemble(traced.ptx(locs=True), traced.module.target[0], lines=traced.positions())
+    return assemble(traced.ptx(locs=True), traced.module.target[0], lines=traced.positions(), exact_lines=True)
 
 
 def _units(config: DenseConfig) -> tuple[int, int]:

@@ -42,7 +42,7 @@ def export(traced: Traced, folder: str | PathLike[str], *, name: str | None = No
     if not identifier(name):
         raise ExportError(f"{name!r} cannot begin the names of C functions: give name= (--name), a word of letters, digits and _ that is "
                           "no keyword of C or C++")
-    assembly = assemble(traced.ptx(locs=True), traced.module.target[0], lines=traced.positions())
+    assembly = assemble(traced.ptx(locs=True), traced.module.target[0], lines=traced.positions(), exact_lines=True)
     made = entry(traced, assembly, reserved(traced))
     head = prototype(name, made)
     said = (f"{name}: the kernel `{traced.name}`{_config(traced)}, for {made.target}. Written by `ptxkit export`.",)

@@ -113,7 +113,7 @@ class Recorder:
     def kernel(self, library: int, name: bytes) -> int:
         code, entry = self._code[library], name.decode()
         self._kernels[handle := 1000 + len(self._kernels)] = (
-            hashlib.sha256(code).hexdigest(), entry, tuple(parameter.bytes for parameter in read(code).entries[entry].parameters))
+            digest(code), entry, tuple(parameter.bytes for parameter in read(code).entries[entry].parameters))
         return handle
 
     def _cuKernelSetAttribute(self, kind: int, value: int, kernel: int, device: int) -> None:
@@ -181,6 +181,21 @@ class Recorder:
                 yield
             finally:
                 launcher._entry = before
+
+
+CODE = (".text.", ".nv.constant", ".nv.shared.", ".nv.global")
+"""Sections of what runs, as their names begin."""
+
+
+def digest(code: bytes) -> str:
+    """Of a cubin without its line table: an export has its own, a launch that of whatever text was assembled first, or none
+    (`toolchain.assemble`)."""
+    seen = read(code)
+    found = hashlib.sha256(repr((seen.target, dict(seen.entries))).encode())
+    for name, data in sorted(seen.sections.items()):
+        if name.startswith(CODE):
+            found.update(f"{name}\0{len(data)}\0".encode() + data)
+    return found.hexdigest()
 
 
 def _put(place: int, code: str, value: int) -> None:

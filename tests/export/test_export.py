@@ -25,12 +25,16 @@ from ptxkit.errors import PtxkitError
 from ptxkit.export.kernel import ExportError
 from ptxkit.export.names import identifier, renamed
 from ptxkit.export.text import INCLUDES
+from ptxkit.gemm.export.choices import Layer
+from ptxkit.gemm.export.export import pack, product
 from ptxkit.gemm.tools.bench import stub
 from ptxkit.ptx import griddepcontrol, st
+from ptxkit.runtime import cache
 from ptxkit.runtime.compiled import Compiled
+from ptxkit.runtime.toolchain import assemble
 from ptxkit.types import b32, bf16, e4m3, f16, f32, f64, s16, s32, s64, u8, u32, u64
 
-from .recorder import CC, CXX, STRICT, Launched, Recorder, attach, compiled, driver_library, loaded, said
+from .recorder import CC, CXX, STRICT, Launched, Recorder, attach, compiled, digest, driver_library, loaded, said
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.skipif(CC is None, reason="there is no C compiler `cc`"), pytest.mark.timeout(120)]
 STREAM = 0x5000
@@ -109,7 +113,7 @@ def test_a_plain_kernel_is_launched_as_ptxkit_does(tmp_path: Path, driver: Path)
     _, (python, c) = both(tmp_path, driver, vector_add, arguments, (4,))
     assert c == python
     assert (c.grid, c.block, c.stream, c.attributes) == ((4, 1, 1), (256, 1, 1), STREAM, ())
-    assert (tmp_path / "vector_add.cubin").read_bytes() == vector_add.assemble().cubin
+    assert digest((tmp_path / "vector_add.cubin").read_bytes()) == digest(vector_add.assemble().cubin)
 
 
 def test_tensor_maps_are_encoded_from_what_the_caller_gives(tmp_path: Path, driver: Path) -> None:
@@ -291,6 +295,41 @@ def test_without_a_driver_a_program_links_starts_and_says_so(tmp_path: Path) -> 
         assert done.stderr.count("\n") == 1
     needed = subprocess.run(["readelf", "-d", made], capture_output=True, text=True, check=False).stdout
     assert "libcuda" not in needed
+
+
+@pytest.mark.skipif(CXX is None, reason="there is no C++ compiler `c++`")
+def test_exports_stand_beside_each_other_in_a_program(tmp_path: Path) -> None:
+    """Kernels, one with other parameters, a product twice and two packs: headers in any order and twice, C and C++."""
+    files = [vector_add.export(tmp_path).files, wide.export(tmp_path).files, wide.export(tmp_path, name="wide_32", ROWS=32).files]
+    sources = [each[2] for each in files]
+    layer = Layer("bf16", 4096, 7168)
+    sources += [product(16, layer, tmp_path).files[1], product(16, layer, tmp_path, name="other").files[1],
+                pack("gpt-2", tmp_path).files[1], pack("gpt-2", tmp_path, rows=(3,), name="pack").files[1]]
+    names = [source.stem for source in sources]
+    headers = "".join(f'#include "{name}.h"\n' for name in (*names, *reversed(names)))
+    calls = "".join(f"    if ({name}_load() != {name.upper()}_NO_DRIVER)\n        return 1;\n    puts({name}_error());\n" for name in names)
+    program = tmp_path / "main.c"
+    program.write_text(f"{headers}#include <stdio.h>\n\nint main(void)\n{{\n{calls}    return 0;\n}}\n")
+    absent = f'-DPTXKIT_LIBCUDA="{tmp_path / "none.so"}"'
+    for compiler, flags in ((CC, STRICT), (CXX, ("-xc++", "-std=c++11", *STRICT[1:]))):
+        made = compiled([program, *sources], tmp_path / "main", *flags, absent, "-ldl", "-lpthread", compiler=compiler)
+        done = subprocess.run([made], capture_output=True, text=True, check=False)
+        assert done.returncode == 0
+        assert done.stdout.count("\n") == done.stdout.count("no driver: ") == len(names)
+
+
+def test_an_export_depends_on_its_kernel_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cubin in the cache may have the line table of an earlier state of the sources, or none. An export has its own."""
+    traced = vector_add.trace()
+    text, target = traced.ptx(locs=True), traced.module.target[0]
+    for state, before in (("one", text), ("two", re.sub(r"(\.loc\s+\d+\s+)\d+", r"\g<1>7", text)), ("three", traced.ptx())):
+        monkeypatch.setattr(cache, "cache", lambda folder=tmp_path / f"cache-{state}": cache.Cache(folder))
+        kept = assemble(before, target).cubin
+        made = vector_add.export(tmp_path / state).files[0].read_bytes()
+        assert digest(made) == digest(kept)
+        assert (made == kept) == (before == text)
+    for name in ("vector_add.c", "vector_add.cubin"):
+        assert len({(tmp_path / state / name).read_bytes() for state in ("one", "two", "three")}) == 1
 
 
 # ------------------------------------------------------------------------------------------------ what Python refuses
