@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ptxkit.cards import Card
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.types import TYPES
 
 from ..config.dense import DenseConfig
+from ..config.parts import ElementCopies
 from ..heuristic.dense import heuristic
 from ..heuristic.tuned import tuned
 from ..problem.dense import Arrays, Problem
+from ..problem.matmul import settled
 from ..tools import models
 
 LINE = 4                # float32 numbers of 16 bytes
@@ -23,8 +25,8 @@ KINDS = {"bf16": "BF16", "f16": "F16", "fp8": "FP8", "fp8-row": "FP8_ROW", "fp8-
 @dataclass(frozen=True, slots=True)
 class Layer:
     """Products with one weight: D [M, N] = A B for many M. `scales`: "", "tensor" (one for each operand), "row" (one for each row of A
-    and each column of B) or "block". `padded`: the block
-    scales of A have lines that begin at multiples of 16 bytes."""
+    and each column of B) or "block". `padded`: the block scales of A have lines that begin at multiples of 16 bytes. `turned`: the
+    operands, "a", "b" or "ab", that are read along the other extent, since one of their extents is 1."""
 
     kind: str
     n: int
@@ -35,6 +37,7 @@ class Layer:
     layout: str = "nt"
     scales: str = ""
     padded: bool = False
+    turned: str = ""
 
     def arrays(self, m: int) -> Arrays:
         """The arrays of a product with `m` rows, without their memory. Their lines have no gaps, but where `padded` says so."""
@@ -49,7 +52,7 @@ class Layer:
             scales = _array("f32", (m, depth), (1, line)), _array("f32", (depth, -(-self.n // 128)), (1, depth))
         a, b = ((extents, (extents[1], 1) if letter == "n" else (1, extents[0]))
                 for extents, letter in zip(((m, self.k), (self.k, self.n)), self.layout, strict=True))
-        return Arrays(_array(self.dtype, *a), _array(self.b_dtype, *b), _array(self.out, (m, self.n)), None, None, None, *scales)
+        return settled(Arrays(_array(self.dtype, *a), _array(self.b_dtype, *b), _array(self.out, (m, self.n)), None, None, None, *scales))
 
     def problem(self, m: int) -> Problem:
         """The product with `m` rows."""
@@ -60,10 +63,23 @@ class Layer:
         problem = self.problem(m)
         return tuned(problem, card) or heuristic(problem, card)
 
+    def read(self, m: int) -> Layer:
+        """The layer as a product with `m` rows reads its operands. Without gaps, lines of one element are one line."""
+        problem, turned = self.problem(m), ""
+        for name, one, fast in zip("ab", (problem.of_a, problem.of_b), self.fast, strict=True):
+            across = isinstance(one.copies, ElementCopies) and one.copies.across
+            turned += name if not across and (one.major == "mn") != fast else ""
+        return replace(self, turned=turned)
+
+    @property
+    def fast(self) -> tuple[bool, bool]:
+        """Whether A is read along M, and B along N."""
+        return (self.layout[0] == "t") != ("a" in self.turned), (self.layout[1] == "n") != ("b" in self.turned)
+
     @property
     def across(self) -> tuple[bool, bool]:
         """Whether tiles of A and of B go across lines: those of types that wgmma does not transpose."""
-        return self.layout[0] == "t" and self.bytes != 2, self.layout[1] == "n" and self.bytes != 2
+        return self.fast[0] and self.bytes != 2, self.fast[1] and self.bytes != 2
 
     @property
     def bytes(self) -> int:

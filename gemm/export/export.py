@@ -50,6 +50,7 @@ def product(m: int, layer: Layer, folder: str | PathLike[str], *, name: str = ""
              *([layer.scales] if layer.scales in ("row", "block") else []),
              *([layer.out] if layer.out != layer.dtype else []), layer.layout]
     name = _named(name or f"gemm_{m}x{layer.n}x{layer.k}_{'_'.join(words)}")
+    layer = layer.read(m)
     made = table(layer, (m,), card)
     if len(slabs(layer.arrays(m), PLAIN, lambda: card)) > 1:
         raise ExportError(f"M {m}, {layer}: rows do not begin at multiples of 16 bytes, and Python launches a product of this size in "

@@ -14,7 +14,8 @@ typedef struct { int what; uint64_t constant; } px_argument;    /* a parameter o
 typedef struct {
     int type, padded;                       /* an enumerator of the header; block scales of A on lines of 16 bytes */
     uint64_t n, k;
-    int m_is_fast, n_is_fast;               /* A lies [K, M], B lies [K, N] */
+    int m_is_fast, n_is_fast;               /* A is read as [K, M], B as [K, N] */
+    int a_turned, b_turned;                 /* the caller's A or B has these extents the other way round, one of which is 1 */
     int a_across, b_across;                 /* tiles of A or B go across its lines */
     int bytes, out_bytes;                   /* of an element of A and B, and of D */
     int block_scales, scales;
@@ -234,13 +235,27 @@ static int px_apart(const px_layer *layer, const px_product *product, const char
                    name, name);
 }
 
+/* What is read along the other extent lies without gaps, whatever the caller calls a line of it. `lines`: those of the caller. */
+static int px_turned(const char *name, int turned, uint64_t lines, uint64_t *ld)
+{
+    if (turned && lines > 1 && *ld > 1)
+        return px_fail(PX_WRONG_ARGUMENT, "ld%s is %llu: this product reads lines of one element that lie without gaps (0 or 1)", name,
+                       (unsigned long long)*ld);
+    *ld = turned ? 0 : *ld;
+    return PX_OK;
+}
+
 /* Leading dimensions of 0 are those of lines without gaps; those of a single line do not matter. Fails for what the configuration cannot take. */
 static int px_checked(const px_layer *layer, const px_plan *plan, px_product *product)
 {
     const uint64_t a_inner = layer->m_is_fast ? product->m : layer->k, b_inner = layer->n_is_fast ? layer->n : layer->k;
     const uint64_t depth = px_ceil(layer->k, 128);
     const unsigned bytes = (unsigned)layer->bytes, out = (unsigned)layer->out_bytes;
-    int status;
+    int status = px_turned("a", layer->a_turned, layer->m_is_fast ? product->m : layer->k, &product->lda);
+    if (status == PX_OK)
+        status = px_turned("b", layer->b_turned, layer->n_is_fast ? layer->n : layer->k, &product->ldb);
+    if (status != PX_OK)
+        return status;
     if (!product->lda || (layer->m_is_fast ? layer->k : product->m) == 1)
         product->lda = px_alone(a_inner, (layer->m_is_fast ? layer->k : product->m) == 1, bytes);
     if (!product->ldb || (layer->n_is_fast ? layer->k : layer->n) == 1)
@@ -294,11 +309,11 @@ static uint64_t px_value(const px_layer *layer, const px_plan *plan, const px_pr
     case PX_PANEL: return 0xFFFFFFFFu / ((lines - 1) % plan->panel + 1);
     case PX_BATCH: return 0xFFFFFFFFu / (grid->rows * grid->columns);
     case PX_A: return (uintptr_t)product->a;
-    case PX_A_LINE: return px_along(product->m, layer->a_across ? 1 : product->lda);
-    case PX_A_INNER: return px_along(layer->k, layer->a_across ? product->lda : 1);
+    case PX_A_LINE: return layer->a_across ? px_along(product->m, 1) : product->lda;
+    case PX_A_INNER: return layer->a_across ? px_along(layer->k, product->lda) : 1;
     case PX_B: return (uintptr_t)product->b;
-    case PX_B_LINE: return px_along(layer->n, layer->b_across ? 1 : product->ldb);
-    case PX_B_INNER: return px_along(layer->k, layer->b_across ? product->ldb : 1);
+    case PX_B_LINE: return layer->b_across ? px_along(layer->n, 1) : product->ldb;
+    case PX_B_INNER: return layer->b_across ? px_along(layer->k, product->ldb) : 1;
     case PX_D: return (uintptr_t)product->d;
     case PX_LDD: return px_along(product->m, product->ldd);
     case PX_A_SCALE: return (uintptr_t)product->a_scale;

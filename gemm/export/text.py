@@ -91,8 +91,9 @@ def _tables(tables: Sequence[Table], plans: Mapping[DenseConfig, Plan]) -> Itera
 
 
 def _layer(layer: Layer) -> str:
-    numbers = (list(KINDS).index(layer.kind), int(layer.padded), layer.n, layer.k, int(layer.layout[0] == "t"), int(layer.layout[1] == "n"),
-               *map(int, layer.across), layer.bytes, layer.out_bytes, int(layer.scales == "block"), int(bool(layer.scales)))
+    turned = ("a" in layer.turned, "b" in layer.turned)
+    numbers = (list(KINDS).index(layer.kind), int(layer.padded), layer.n, layer.k, *map(int, (*layer.fast, *turned, *layer.across)),
+               layer.bytes, layer.out_bytes, int(layer.scales == "block"), int(bool(layer.scales)))
     return f"{{{', '.join(map(str, numbers))}}}"
 
 

@@ -297,8 +297,9 @@ class Problem:
             return kind
         depth = -(-self.k // BLOCK)
         self.block_scales = True
-        if (a.strides[0] == 1 or self.m == 1) and a.strides[1] % 4 == 0 and a.strides[1] >= self.m and a.pointer % 16 == 0:
-            self.s_lines = Lines((self.m, depth), (4 * a.strides[1],))
+        line = a.strides[1] if depth > 1 else -(-self.m // 4) * 4       # elements; a single line has any
+        if (a.strides[0] == 1 or self.m == 1) and line % 4 == 0 and line >= self.m and a.pointer % 16 == 0:
+            self.s_lines = Lines((self.m, depth), (4 * line,))
             self.scale_bulk = (b.strides[0] == 1 or depth == 1) and depth % 4 == 0 and b.strides[1] % 4 == 0 and b.pointer % 16 == 0
         return None
 

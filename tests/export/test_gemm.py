@@ -122,6 +122,36 @@ CASES = {
 }
 
 
+ONES = {
+    "N of 1, nn": (Layer("bf16", 1, 7936, layout="nn"), 192), "M of 1, tn": (Layer("f16", 264, 128, "f16", "f16", "f16", "tn"), 1),
+    "K of 1, nn": (Layer("f16", 3, 1, "f16", "f16", "f16", "nn"), 2744),
+    "K of 1, nt of f32": (Layer("bf16", 640, 1, "f32", "f32", "f16"), 72),
+    "K of 1, tt of f32": (Layer("bf16", 640, 1, "f32", "f32", "f32", "tt"), 72), "all 1": (Layer("bf16", 1, 1, layout="tn"), 1),
+    "N of 1, nn of 8 bits": (Layer("fp8", 1, 512, "e5m2", "e4m3", "bf16", "nn", "tensor"), 40),
+    "M of 1, tn of 8 bits": (Layer("fp8-row", 264, 512, "e4m3", "e4m3", "bf16", "tn", "row"), 1),
+    "K of 128, blocks": (Layer("fp8-block", 256, 128, "e4m3", "e4m3", "bf16", scales="block", padded=True), 40),
+}
+
+
+@pytest.mark.parametrize("case", ONES)
+def test_an_extent_of_one_lies_either_way(tmp_path: Path, driver: Path, case: str) -> None:
+    """Without gaps, lines of one element are one line: C reads what Python reads."""
+    layer, m = ONES[case]
+    same_launches(tmp_path, driver, product(m, layer, tmp_path), layer, m, (0, 0, 0))
+
+
+def test_lines_of_one_element_with_gaps_are_refused(tmp_path: Path, driver: Path) -> None:
+    layer = Layer("bf16", 1, 256, layout="nn")
+    exported, recorder = product(192, layer, tmp_path), Recorder()
+    library = loaded(tmp_path / f"{exported.name}.c", driver, recorder)
+    with recorder.under_python():
+        arrays, _, _ = operands(layer, 192)
+        for ldb, status in ((0, 0), (1, 0), (2, 5), (256, 5)):
+            assert by_c(library, exported, arrays, [0, ldb, 0], [], None, 0) == status
+    assert said(library, exported.name) == "ldb is 256: this product reads lines of one element that lie without gaps (0 or 1)"
+    assert len(recorder.launches) == 2
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 9), (5, 3), (31, 16), (64, 33)])
 def test_the_curve_of_c_is_that_of_python(hilbert_of_c: Any, rows: int, columns: int) -> None:
     order = (ctypes.c_uint32 * (rows * columns))()

@@ -262,11 +262,19 @@ def test_block_scales_that_the_producer_copies(tile: Tile, how: Promotion, load:
     run(132, 336, 912, "e4m3", out="f32", config=config, a_scale=a, b_scale=b, sms=2)
 
 
+def test_block_scales_of_one_block_along_k() -> None:
+    """As a tensor map of one line, which need not be a multiple of 16 bytes long."""
+    rng = np.random.default_rng(5)
+    run(70, 136, 128, "e4m3", out="f32", a_scale=np.abs(rng.standard_normal((70, 1))).astype(np.float32),
+        b_scale=np.abs(rng.standard_normal((1, 2))).astype(np.float32), verdicts=DYNAMIC)
+
+
 @pytest.mark.parametrize(("a", "b", "copies"), [
     ((132, 8, "F"), (8, 3, "F"), (True, True)), ((132, 8, "F"), (8, 3, "C"), (True, False)), ((132, 6, "F"), (6, 3, "F"), (True, False)),
-    ((132, 8, "C"), (8, 3, "F"), (False, False)), ((130, 8, "F"), (8, 3, "F"), (False, False))], ids=str)
+    ((132, 8, "C"), (8, 3, "F"), (False, False)), ((130, 8, "F"), (8, 3, "F"), (False, False)),
+    ((130, 1, "C"), (1, 3, "C"), (True, False))], ids=str)
 def test_which_block_scales_the_producer_can_copy(a: Any, b: Any, copies: tuple[bool, bool]) -> None:
-    """Those of a along M and those of b along K, on lines of 16 bytes."""
+    """Those of a along M and those of b along K, on lines of 16 bytes. A single line is as long as one likes."""
     scales = [np.zeros(shape[:2], np.float32, order=shape[2]) for shape in (a, b)]
     views = [ArrayView(0, s.shape, tuple(size // 4 for size in s.strides), "f32", 0, "numpy") for s in scales]
     m, k = a[0], a[1] * 128
