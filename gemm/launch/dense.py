@@ -349,7 +349,14 @@ def repeated(otherwise: Callable[..., Any], recording: Callable[[], bool], chang
         if rest:
             otherwise(a, b, out, bias, *rest)
             return
-        if (a.requires_grad or b.requires_grad or out.requires_grad or (bias is not None and bias.requires_grad)) and recording():
+        try:
+            recorded = a.requires_grad or b.requires_grad or out.requires_grad or (bias is not None and bias.requires_grad)
+        except AttributeError:
+            for name, array in (("a", a), ("b", b)):
+                if array is None:
+                    view(array, name)
+            raise
+        if recorded and recording():
             refuse_gradients(("a", a), ("b", b), ("out", out), ("bias", bias))
         if bias is None:                        # as `marks_of_three` has them
             launch = known((a.data_ptr(), a.shape, a.stride(), a.dtype, b.data_ptr(), b.shape, b.stride(), b.dtype,

@@ -94,6 +94,8 @@ def _on_cpu(with_lse: bool, q: Any, k: Any, v: Any, is_causal: bool = False, sca
             cu_seqlens: Any = None) -> tuple[Any, Any]:
     cpu.require("q")
     out, lse = _empty(with_lse, q, cu_seqlens)
+    for name, tensor in (("k", k), ("v", v)):
+        refuse_missing(tensor, name)
     cpu.attended(q, k, v, out, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa, cu_seqlens=cu_seqlens, lse=lse)
     return out, lse
 

@@ -15,6 +15,7 @@ from . import attention, attention_decode, combine, cpu, fake, flops, gate, grad
 from . import weight_gradient as along_k
 from .framework import torch
 from .record import autocast, below_autograd, recorder, refuse_tangents
+from .views import OF_NONE, naming_none, refuse_none, tensors_of
 
 _DENSE = "Tensor? residual=None, Tensor? c=None, float alpha=1.0, float beta=0.0, str? activation=None, ScalarType? out_dtype=None, " \
          "bool batch_invariant=False"
@@ -174,10 +175,12 @@ def _define_in_place(operator: InPlace) -> None:
 
 
 def _implement(name: str, gpu: Callable[..., Any], cpu: Callable[..., Any], without_memory: Callable[..., Any]) -> None:
-    _library.impl(name, gpu, "CUDA")
-    _library.impl(name, cpu, "CPU")
+    packet, _, variant = name.partition(".")
+    overload = getattr(getattr(torch.ops.ptxkit, packet), variant or "default")
+    _library.impl(name, gpu if gpu in (products.gemm, products.gemm_out) else naming_none(overload, gpu), "CUDA")
+    _library.impl(name, naming_none(overload, cpu), "CPU")
     _refuse_kinds(name)
-    torch.library.register_fake(f"ptxkit::{name}", without_memory, lib=_library)
+    torch.library.register_fake(f"ptxkit::{name}", naming_none(overload, without_memory), lib=_library)
 
 
 def _refuse_kinds(name: str) -> None:
@@ -197,7 +200,7 @@ def differentiable(overload: Any, operator: Operator) -> Callable[..., Any]:
     """What runs where gradients may be recorded: torch.library.register_autograd in fewer steps, for it is a fifth of a call."""
     enabled, wanted, tangents = torch.is_grad_enabled, torch._C._any_requires_grad, torch.autograd.forward_ad
     kernel_of = below_autograd(operator.name, overload, operator.gpu, operator.cpu)
-    kernels = operator.gpu, operator.cpu
+    kernels, operands = (operator.gpu, operator.cpu), tensors_of(overload)
 
     def forward(ctx: Any, run: Any, *given: Any) -> Any:
         result = run(*given)
@@ -219,9 +222,13 @@ def differentiable(overload: Any, operator: Operator) -> Callable[..., Any]:
         if tangents._current_level >= 0:
             refuse_tangents(operator.name, given)
         run = kernel_of(keys)
-        if not (enabled() and wanted(*given)):
-            return run(*given)
-        return (record.plain if run in kernels else record.whole)(run, *given)
+        try:
+            if not (enabled() and wanted(*given)):
+                return run(*given)
+            return (record.plain if run in kernels else record.whole)(run, *given)
+        except OF_NONE:
+            refuse_none(operands, given, {})
+            raise
 
     return call
 

@@ -22,7 +22,7 @@ from ptxkit.gemm.problem.scales import scale_kind
 
 from . import cpu
 from .framework import torch
-from .views import refuse_back, refuse_overlap
+from .views import refuse_back, refuse_missing, refuse_overlap
 from .weight_gradient import ROWS as UNIT
 from .weight_gradient import on_cpu, on_gpu, reads, weight_gradient
 
@@ -69,9 +69,14 @@ gemm_out = repeated(_fused, torch.is_grad_enabled, torch._C._increment_version)
 
 def gemm(a: Any, b: Any, bias: Any = None, *rest: Any) -> Any:
     """`gemm` on a GPU, into new memory."""
-    if rest:
-        return _fused(a, b, None, bias, *rest)
-    out = empty(a, b, None)
+    try:
+        if rest:
+            return _fused(a, b, None, bias, *rest)
+        out = empty(a, b, None)
+    except AttributeError:
+        for name, tensor in (("a", a), ("b", b)):
+            refuse_missing(tensor, name)
+        raise
     gemm_out(a, b, bias, out=out)
     return out
 

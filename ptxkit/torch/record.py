@@ -116,8 +116,11 @@ def autocast(operator: Any, device: str, places: tuple[int, ...]) -> Callable[..
 
     def cast(*arguments: Any, **named: Any) -> Any:
         wanted = torch.get_autocast_dtype(kind)
-        given = [argument.to(wanted) if place in places and argument.dtype in castable else argument
-                 for place, argument in enumerate(arguments)]
+        try:
+            given = [argument.to(wanted) if place in places and argument.dtype in castable else argument
+                     for place, argument in enumerate(arguments)]
+        except AttributeError:                  # of None, which the operator refuses
+            given = [*arguments]
         with torch._C._ExcludeDispatchKeyGuard(keys):
             return operator(*given, **named)
 

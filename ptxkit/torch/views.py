@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptxkit.dsl.arguments import WORDS
@@ -78,6 +78,35 @@ def refuse_missing(tensor: Any, name: str) -> None:
         raise LaunchError(f"{name} is None: it is a tensor")
 
 
+OF_NONE = AttributeError, KeyError, TypeError
+"""What an operator fails of, where an operand is None."""
+
+
+def tensors_of(overload: Any) -> dict[str, int]:
+    """The operands that an operator must have, and their places."""
+    return {argument.name: place for place, argument in enumerate(overload._schema.arguments) if str(argument.type) == "Tensor"}
+
+
+def refuse_none(operands: dict[str, int], given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Raise LaunchError for an operand of a call that is None."""
+    for name, place in operands.items():
+        refuse_missing(given[place] if place < len(given) else named[name], name)
+
+
+def naming_none(overload: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of an operator, which names an operand that is None. It looks for one after it has failed: that costs no other call."""
+    operands = tensors_of(overload)
+
+    def run(*given: Any, **named: Any) -> Any:
+        try:
+            return function(*given, **named)
+        except OF_NONE:
+            refuse_none(operands, given, named)
+            raise
+
+    return run
+
+
 def refuse_layout(tensor: Any, name: str) -> None:
     """Raise LaunchError for a tensor that is no plain array."""
     refuse_missing(tensor, name)
@@ -110,5 +139,6 @@ def same_device(named: dict[str, Any]) -> None:
             raise LaunchError(f"{name} is on {tensor.device} and {first} on {one.device}: a product has one device; move one of them")
 
 
-__all__ = ["FACTORS", "dtype_of", "known", "numbers", "refuse_back", "refuse_factor", "refuse_layout", "refuse_missing", "refuse_overlap",
-           "same_device", "view", "views", "with_contiguous_rows", "word_of"]
+__all__ = ["FACTORS", "OF_NONE", "dtype_of", "known", "naming_none", "numbers", "refuse_back", "refuse_factor", "refuse_layout",
+           "refuse_missing", "refuse_none", "refuse_overlap", "same_device", "tensors_of", "view", "views", "with_contiguous_rows",
+           "word_of"]

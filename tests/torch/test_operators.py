@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 from typing import Any
@@ -14,6 +15,7 @@ from tests.torch import wanted
 torch = wanted(__name__)
 
 import ptxkit.torch  # noqa: E402
+from ptxkit.torch import products  # noqa: E402
 from ptxkit.torch.operators import OPERATORS  # noqa: E402
 
 ops = torch.ops.ptxkit
@@ -202,6 +204,35 @@ class Layers(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         return ops.gemm(ops.gemm(x, self.first.T, self.bias, activation="gelu"), self.second.T)
+
+
+@pytest.mark.parametrize("mode", ["eager", "no_grad", "inference", "autocast", "meta", "out"])
+def test_an_operand_that_is_none_is_named(device: str, mode: str) -> None:
+    """Torch passes None on to an operator that takes a tensor."""
+    x, starts = randn(16, 32, device=device), offs(device, 0, 4, 16)
+    added = "weight_gradient_", (torch.zeros(2, 32, 32, device=device), x, x, starts), {}, ()
+    contexts = {"no_grad": torch.no_grad, "inference": torch.inference_mode, "autocast": lambda: torch.autocast(device, torch.bfloat16)}
+    where = "meta" if mode == "meta" else device
+    for case in (*calls(device).values(), added):
+        name, given, named, shape = case if mode == "eager" else detached(*case)
+        given, named = ([one.to(where) if torch.is_tensor(one) else one for one in some] for some in (given, named.values()))
+        named = dict(zip(case[2], named, strict=True)) | ({"out": torch.empty(shape, device=device)} if mode == "out" else {})
+        operator = getattr(getattr(ops, name), "out" if mode == "out" and "out" in getattr(ops, name).overloads() else "default")
+        taken = [argument.name for argument in operator._schema.arguments if str(argument.type) == "Tensor" and not argument.kwarg_only]
+        for word in taken if len(taken) > 1 and operator._overloadname == ("out" if mode == "out" else "default") else ():
+            place = [argument.name for argument in operator._schema.arguments].index(word)
+            with contexts.get(mode, contextlib.nullcontext)(), pytest.raises(
+                    LaunchError, match=rf"^({word} is (None|a NoneType)|[axbw]_scale is missing)"):
+                operator(*given[:place], None, *given[place + 1:], **named)
+
+
+@pytest.mark.parametrize("call", [products.gemm, lambda a, b: products.gemm_out(a, b, out=torch.empty(8, 8))])
+def test_none_is_named_on_a_gpu_too(call: Any) -> None:
+    """What is asked before anything is launched."""
+    x = randn(8, 8, device="cpu")
+    for name, given in (("a", (None, x)), ("b", (x, None))):
+        with pytest.raises(LaunchError, match=f"^{name} is (None|a NoneType)"):
+            call(*given)
 
 
 def gradients(model: Any, call: Any, x: Any) -> list[Any]:
