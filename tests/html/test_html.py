@@ -94,8 +94,9 @@ def test_a_kernel_says_what_it_is_and_assembles_nothing(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("ptxkit.runtime.toolchain.assemble", surprise)
     for made in (example.tile_gemm, axpy, swap):
-        page = read(made._repr_html_())
         traced = made.trace()
+        monkeypatch.delitem(traced.resources, made.name, raising=False)     # that another test may have asked for
+        page = read(made._repr_html_())
         assert made.name in page.text
         for parameter in traced.parameters:
             assert re.search(rf" {parameter.name} (TensorMap|Ptr\[\w+\]|Reg\[\w+\]) ", page.text)
