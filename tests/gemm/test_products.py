@@ -116,6 +116,8 @@ def run_config(config: DenseConfig, m: int, n: int, k: int, sms: int = 0, **more
         depth = -(-k // 128)
         more["a_scale"] = rng.random((m, depth)).astype(np.float32, order="C" if sums.load == "warp" else "F") + 0.5
         more["b_scale"] = rng.random((depth, -(-n // 128))).astype(np.float32, order="F" if sums.load == "bulk" else "C") + 0.5
+    elif config.fusion.scale == "whole":
+        more |= {"a_scale": np.array([1.25], np.float32), "b_scale": np.array([0.75], np.float32)}
     layout = ("n" if operands.a_major == "k" else "t") + ("t" if operands.b_major == "k" else "n")
     promoted = operands.a.bits == 8 and budget.promoted(sums) and not isinstance(sums, BlockScaled)
     return run(m, n, k, operands.a.__name__, operands.b.__name__, operands.out.__name__, layout=layout,
