@@ -118,12 +118,12 @@ def _check(arrays: DecodeArrays) -> None:
     if out.shape != q.shape:
         raise LaunchError(f"out has shape {out.shape}: it has that of q, {q.shape}")
     if q.shape[1] > MOST:
-        raise LaunchError(f"q has {q.shape[1]} heads: attention_decode takes up to {MOST}")
+        raise LaunchError(f"q has {q.shape[1]} heads: attention_decode takes up to {MOST}; pass parts of them")
     for name, array in (("page_table", table), ("lengths", lengths)):
         if array.dtype != "s32" or array.shape[0] != q.shape[0] or (0 not in array.shape and array.shape[-1] > 1
                                                                                         and array.strides[-1] != 1):
             raise LaunchError(f"{name} is {array.dtype} of shape {array.shape} and strides {array.strides}: it is int32 {SHAPES[name]} for "
-                              f"{q.shape[0]} sequences, its last axis contiguous")
+                              f"{q.shape[0]} sequences, its last axis contiguous; pass a contiguous copy")
     if table.strides[0] < 0 or table.strides[0] >= 1 << 32:
         raise LaunchError(f"page_table has a stride of {table.strides[0]} elements: pass a contiguous copy")
     check_lse(lse, q.shape[:2])

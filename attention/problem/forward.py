@@ -161,7 +161,7 @@ def _lines(name: str, array: ArrayView, packed: bool) -> Lines:
     for extent, stride in ((rows, row_stride * size), (heads, head_stride * size), (batches, batch_stride * size)):
         if extent > MOST_EXTENT or (extent > 1 and stride >= MOST_STRIDE):
             raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides}: there are fewer than 2^31 rows, heads and "
-                              "batches, less than 2^40 bytes apart, as tensor maps have them")
+                              "batches, less than 2^40 bytes apart, as tensor maps have them; pass parts of it, or a contiguous copy")
         if extent > 1 and (stride % UNIT or stride < 0):
             raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides}: those of rows, heads and batches are "
                               f"multiples of {UNIT} bytes; pass a contiguous copy")

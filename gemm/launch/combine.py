@@ -135,7 +135,7 @@ def matrix(name: str, array: ArrayView) -> tuple[int, int]:
         raise LaunchError(f"{name} has shape {array.shape}: it is a matrix, [rows, columns]")
     _check_rows(name, array)
     if array.shape[0] >= (1 << 32) - 1:
-        raise LaunchError(f"{name} has {array.shape[0]} rows: their numbers have 32 bits")
+        raise LaunchError(f"{name} has {array.shape[0]} rows: their numbers have 32 bits; take parts of them")
     return array.shape[0], array.shape[1]
 
 
@@ -144,7 +144,8 @@ def row_of_result(out: ArrayView) -> int:
     _check_rows("out", out)
     rows, columns = out.shape
     if rows > 1 and columns and out.strides[0] < columns:
-        raise LaunchError(f"the rows of out are {out.strides[0]} elements apart and have {columns}: they must not overlap")
+        raise LaunchError(f"the rows of out are {out.strides[0]} elements apart and have {columns}: they must not overlap; pass a "
+                          "contiguous one")
     return out.strides[0] if rows > 1 else 0
 
 

@@ -369,9 +369,11 @@ def _check_config(config: GroupedConfig, problem: GroupProblem) -> None:
         raise LaunchError("this config is not for this problem: " + ("the arguments have block scales" if problem.block_scales else
                                                                      "it has block scales, the arguments have none"))
     if isinstance(sums, BlockScaled) and (not isinstance(best, BlockScaled) or LOADS.index(sums.load) > LOADS.index(best.load)):
-        raise LaunchError(f"this config is not for this problem: its scales are loaded by {sums.load}, which these arrays do not allow")
+        raise LaunchError(f"this config is not for this problem: its scales are loaded by {sums.load}, which these arrays do not "
+                          f"allow: take {f'load={best.load!r}' if isinstance(best, BlockScaled) else best}")
     if problem.groups > config.operands.max_groups:
-        raise LaunchError(f"this config has room for {config.operands.max_groups} groups, w has {problem.groups}")
+        raise LaunchError(f"this config has room for {config.operands.max_groups} groups, w has {problem.groups}: take a larger "
+                          "max_groups")
 
 
 __all__ = ["GroupLaunch", "GroupPlan", "check", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "prepare", "updater",

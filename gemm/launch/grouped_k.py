@@ -168,7 +168,8 @@ def check_config(config: GroupedKConfig, problem: ProblemAlongK) -> None:
     """Raise LaunchError unless the caller's configuration fits the problem."""
     check_operands(config.operands, problem.operands)
     if problem.groups > config.operands.max_groups and not problem.in_parts:
-        raise LaunchError(f"this config has room for {config.operands.max_groups} groups, cu_seqlens has {problem.groups}")
+        raise LaunchError(f"this config has room for {config.operands.max_groups} groups, cu_seqlens has {problem.groups}: take "
+                          "a larger max_groups")
 
 
 __all__ = ["Launch", "Plan", "can_implement", "check_config", "group_gemm_k", "prepare"]

@@ -89,7 +89,8 @@ def check_config(config: DenseConfig, problem: Problem) -> None:
         raise LaunchError(f"this config loads a_rows={config.loads.a_rows} rows of a, and a has {problem.m} rows: take a_rows=0")
     depth = -(-problem.k // config.tile.BK)
     if max(1, depth) < config.splits:
-        raise LaunchError(f"this config splits K {config.splits} ways, and K = {problem.k} has {depth} stages of {config.tile.BK}")
+        raise LaunchError(f"this config splits K {config.splits} ways, and K = {problem.k} has {depth} stages of {config.tile.BK}: "
+                          "take fewer splits")
 
 
 __all__ = ["LOADS", "GroupLaunches", "check_config", "check_operands", "check_product"]

@@ -80,7 +80,8 @@ class QuantiseProblem:
             if any(stride >= 1 << 32 for extent, stride in zip(array.shape, array.strides, strict=True) if extent > 1):
                 raise LaunchError(f"{name} has strides {array.strides}: they are less than 2^32; pass a contiguous copy")
         if rows > 1 and q.strides[0] < columns:
-            raise LaunchError(f"the rows of out are {q.strides[0]} elements apart and have {columns}: they must not overlap")
+            raise LaunchError(f"the rows of out are {q.strides[0]} elements apart and have {columns}: they must not overlap; pass a "
+                              "contiguous one")
         shape = scale_shape(kind, rows, columns)
         if not (scale.shape == shape or (kind == "row" and scale.shape == (self.m,)) or (kind == "tensor" and math.prod(scale.shape) == 1)):
             raise LaunchError(f"out_scale has shape {scale.shape}: with kind={kind!r} x {x.shape} has scales of shape {shape}")

@@ -116,7 +116,8 @@ class Problem:
             raise LaunchError("K = 0 leaves nothing to multiply: apply the epilogue to zeros without a gemm")
         self.promote = self.block_scales or (self.a.bits == 8 and options.fast_accum is False)
         if self.block_scales and self.by_threads:
-            raise LaunchError("block scales are those of operands whose lines begin at multiples of 16 bytes: pad a and b along K")
+            raise LaunchError("block scales are those of operands whose lines along K begin at multiples of 16 bytes: pad a and b along K, "
+                              "or pass copies that are contiguous along K")
         if options.fast_accum and self.block_scales:
             raise LaunchError("fast_accum=True sums the whole depth in the tensor cores, block scales apply every 128: leave it out")
         self.invariant = options.batch_invariant
@@ -237,7 +238,7 @@ class Problem:
     def _accumulator(self, options: Options) -> type[Scalar]:
         check_words(options.activation, options.accumulate)
         if options.accumulate == "f16" and self.a is not f16:
-            raise LaunchError(f"accumulate='f16' is for f16 operands, not {self.a.__name__}")
+            raise LaunchError(f"accumulate='f16' is for f16 operands, not {self.a.__name__}: leave it out")
         return TYPES[options.accumulate]
 
     def _fusion(self, arrays: Arrays, options: Options) -> Fusion:
@@ -265,7 +266,7 @@ class Problem:
         along = "column" if bias.shape in column else "row"
         stride = bias.strides[-1] if along == "column" else bias.strides[0]
         if stride != 1 and max(bias.shape) > 1:
-            raise LaunchError(f"bias has strides {bias.strides}: its elements must be next to each other")
+            raise LaunchError(f"bias has strides {bias.strides}: its elements must be next to each other; pass a contiguous copy")
         return along
 
     def _scales(self, arrays: Arrays) -> ScaleKind | None:

@@ -180,12 +180,13 @@ class GroupProblem:
             for axis in range(len(array.shape)):
                 if axis != len(array.shape) - 1 - lying and array.shape[axis] > 1 and array.strides[axis] * bytes % 16:
                     which = "contiguous one" if lying else "last"
-                    raise LaunchError(f"{name} has strides {array.strides}: all but the {which} are multiples of {16 // bytes} (16 bytes)")
+                    raise LaunchError(f"{name} has strides {array.strides}: all but the {which} are multiples of {16 // bytes} (16 bytes); "
+                                      "pad them")
         if self.k * size % 16:
             raise LaunchError(f"K = {self.k}: group_gemm needs rows of x and w of a multiple of 16 bytes, {16 // size} elements; pad them")
         if self.quantised and (out.pointer % 16 or out.strides[-2] % 16):
             raise LaunchError(f"out has strides {out.strides} at address {out.pointer:#x}: rows of quantised results begin at multiples of "
-                              "16 bytes")
+                              "16 bytes; pass a contiguous one")
         self.by_element = bool(self.n % 8 or out.pointer % 16 or (self.rows > 1 and out.strides[-2] * result % 16))
         if self.by_element and self.options.add and result < 4:
             raise LaunchError(f"out has {self.n} columns of {out.dtype}, at strides {out.strides}: atomic additions of 16 bits need rows "
@@ -193,9 +194,10 @@ class GroupProblem:
         for name, array in (("x", x), ("out", out)):
             if len(array.shape) == 3 and array.shape[0] > 1 and array.strides[0] != array.shape[1] * array.strides[1]:
                 raise LaunchError(f"the groups of {name} are {array.strides[0]} elements apart: masked groups follow one another without "
-                                  f"gaps, {array.shape[1] * array.strides[1]} apart")
+                                  f"gaps, {array.shape[1] * array.strides[1]} apart; pass a contiguous copy")
         if self.out_rows > 1 and out.strides[-2] < self.n:
-            raise LaunchError(f"the rows of out are {out.strides[-2]} elements apart: rows of {self.n} would overlap")
+            raise LaunchError(f"the rows of out are {out.strides[-2]} elements apart: rows of {self.n} would overlap; pass a "
+                              "contiguous one")
         row = w.strides[1] * size if w.shape[1] > 1 else self.k * size
         group = w.strides[0] * size if self.groups > 1 else w.shape[1] * row
         self.x_lines = Lines((self.k, self.x_rows), (x.strides[-2] * size if self.x_rows > 1 else self.k * size,))
@@ -241,7 +243,7 @@ class GroupProblem:
                 check_contiguous_vector("w_scale", w._replace(shape=w.shape[1:], strides=w.strides[1:]))
             return
         if self.options.gated and self.n % 8:
-            raise LaunchError(f"gate and up have {self.n} features: with block scales their number is a multiple of 8")
+            raise LaunchError(f"gate and up have {self.n} features: with block scales their number is a multiple of 8; pad them")
         if self.scatter:
             raise LaunchError("scatter: the kernel of scattered rows has no block scales; combine the rows of the result instead")
         if self.gathered:
@@ -264,7 +266,8 @@ class GroupProblem:
                 raise LaunchError('combine="atomic" adds rows to those of out by number: give scatter as well')
             return
         if self.options.layout != "cu_seqlens" or self.gathered or self.quantised:
-            raise LaunchError("scatter: the kernel of scattered rows has groups with offsets, neither gathered rows nor quantised results")
+            raise LaunchError("scatter: the kernel of scattered rows has groups with offsets, neither gathered rows nor quantised results; "
+                              "combine the rows of the result instead")
         check_dtype("scatter", scatter, ("s32", "u32"))
         check_shape("scatter", scatter, (self.rows,))
         check_contiguous("scatter", scatter)
@@ -283,7 +286,8 @@ class GroupProblem:
 
     def _out_scale(self, scale: ArrayView) -> None:
         if self.n % BLOCK:
-            raise LaunchError(f"out has {self.n} columns: with out_scale, a scale for every {BLOCK}, a multiple of {BLOCK}")
+            raise LaunchError(f"out has {self.n} columns: with out_scale, a scale for every {BLOCK}, a multiple of {BLOCK}; quantise "
+                              "the result afterwards")
         check_dtype("out_scale", scale, ("f32",))
         rows = (self.groups, self.pitch) if self.options.layout == "masked" else (self.rows,)
         check_forwards("out_scale", scale)

@@ -42,7 +42,7 @@ class ProblemAlongK:
         self.groups, self.rows, self.m, self.n = extents(a, b, lengths)
         check_dtype("a", a, OPERANDS)
         if b.dtype != a.dtype:
-            raise LaunchError(f"a has elements of {a.dtype} and b of {b.dtype}: groups along K have one type")
+            raise LaunchError(f"a has elements of {a.dtype} and b of {b.dtype}: groups along K have one type; convert one of them")
         check_dtype("out", out, ("f32",) if accumulate else RESULTS)
         check_shape("out", out, (self.groups, self.m, self.n))
         if lengths.dtype not in ("s32", "u32"):

@@ -164,5 +164,6 @@ def same_device(arrays: Sequence[tuple[str, ArrayView]]) -> int:
     first_name, first = arrays[0]
     for name, array in arrays[1:]:
         if array.device != first.device:
-            raise LaunchError(f"{name} is on device {array.device} and {first_name} on device {first.device}: a launch has one device")
+            raise LaunchError(f"{name} is on device {array.device} and {first_name} on device {first.device}: a launch has one device; "
+                              "move one of them")
     return first.device

@@ -55,7 +55,7 @@ class GatedMLP(_nn.Module):  # type: ignore[misc]
         """The same layer as three `torch.nn.Linear` without biases, with copies of their weights."""
         for name, layer in (("gate", gate), ("up", up), ("down", down)):
             if layer.bias is not None:
-                raise LaunchError(f"{name} has a bias, and a GatedMLP has none")
+                raise LaunchError(f"{name} has a bias, and a GatedMLP has none: keep the three layers, which swap_linear takes")
         hidden, features = gate.weight.shape
         if up.weight.shape != gate.weight.shape or tuple(down.weight.shape) != (features, hidden):
             raise LaunchError(f"gate is {tuple(gate.weight.shape)}, up {tuple(up.weight.shape)} and down {tuple(down.weight.shape)}: they "

@@ -297,7 +297,7 @@ def refuse_groups(a: Any, b: Any, offs: Any, bias: Any, activation: str | None) 
     if offs.dtype is not torch.int32:
         raise LaunchError(f"offs has elements of {offs.dtype}: it is int32; pass offs.int()")
     if b.ndim == 2 and activation is not None:
-        raise LaunchError(f"activation={activation!r}: groups along K have none")
+        raise LaunchError(f"activation={activation!r}: groups along K have none; apply it to the result")
     if activation not in (None, "silu_and_mul"):
         raise LaunchError(f"activation={activation!r}: it is 'silu_and_mul' or None")
     if b.ndim == 3 and offs.shape[0] not in (b.shape[0], b.shape[0] + 1):

@@ -89,7 +89,8 @@ def refuse(a: Any, b: Any, offs: Any) -> None:
     if a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[0]:
         raise LaunchError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}: groups along K are rows of both, as many in a as in b")
     if a.dtype is not b.dtype or a.dtype not in (torch.bfloat16, torch.float16):
-        raise LaunchError(f"a has elements of {a.dtype} and b of {b.dtype}: groups along K are both bfloat16 or both float16")
+        raise LaunchError(f"a has elements of {a.dtype} and b of {b.dtype}: groups along K are both bfloat16 or both float16; "
+                          "convert them")
     if offs.ndim != 1 or not offs.shape[0]:
         raise LaunchError(f"offs has shape {tuple(offs.shape)}: it is int32 [G + 1], where each group begins, and the end of the last")
 
