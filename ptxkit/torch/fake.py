@@ -19,7 +19,7 @@ from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 from .framework import torch
 from .products import group_scale, in_blocks, lies_along_n, refuse_gated, refuse_gather, refuse_groups, result_dtype
-from .views import numbers, same_device, views, word_of
+from .views import numbers, refuse_missing, same_device, views, word_of
 from .weight_gradient import ROWS as UNIT
 from .weight_gradient import refuse_shape, refuse_sums
 
@@ -71,6 +71,7 @@ def gemm(a: Any, b: Any, bias: Any = None, residual: Any = None, c: Any = None, 
 def scaled_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, out_dtype: Any = None, use_fast_accum: bool = False,
                 residual: Any = None, activation: str | None = None, batch_invariant: bool = False, *, out: Any = None) -> Any:
     """`scaled_gemm` of tensors without memory."""
+    refuse_missing(scale_a, "scale_a")
     options = Options(activation=activation, fast_accum=use_fast_accum, batch_invariant=batch_invariant)
     return _dense(a, b, options, out_dtype, out, bias=bias, residual=residual, a_scale=scale_a, b_scale=scale_b)
 

@@ -145,7 +145,7 @@ def _operands(a: Any, b: Any, dz: Any, alpha: float, wanted: Any) -> tuple[Any, 
 
 
 def _rows(a: Any, dz: Any) -> tuple[Any, Any]:
-    """a [..., K] and dz [..., N] as matrices of the same rows. Extents of which devices have parts come first: torch 2.11 and 2.12 join no
+    """a [..., K] and dz [..., N] as matrices of the same rows. Extents of which devices have parts come first: torch 2.11 joins no
     others with those before them. Their order is of no matter to a sum over all rows."""
     axes = range(a.ndim - 1)
     divided = {axis for tensor in (a, dz) for placement in getattr(tensor, "placements", ()) for axis in axes if placement.is_shard(axis)}

@@ -100,7 +100,10 @@ def scaled_gemm_out(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None
 
 def lines_of_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> tuple[Any, Any]:
     """a [M, K] and b [K, N] of fp8. With block scales as the kernels read them: contiguous along K, with lines that begin at multiples of
-    16 bytes. One that lies otherwise is copied, which is said once a shape."""
+    16 bytes. One that lies otherwise is copied, which is said once a shape. Raises LaunchError where both scales are None, which
+    `gemm.gemm` takes."""
+    if scale_a is None:
+        refuse_missing(scale_a, "scale_a")
     if a.ndim != 2 or b.ndim != 2 or (lines_along_k(a) and lines_along_k(b.mT)) or not in_blocks(a, b, scale_a, scale_b):
         return a, b
     return _lines("a", a), _lines("b", b.mT).mT

@@ -226,6 +226,15 @@ def test_an_operand_that_is_none_is_named(device: str, mode: str) -> None:
                 operator(*given[:place], None, *given[place + 1:], **named)
 
 
+@pytest.mark.parametrize("where", ["real", "meta"])
+def test_both_scales_may_not_be_none(device: str, where: str) -> None:
+    """`gemm.gemm` multiplies without scales then."""
+    q = randn(16, 128, device=device, dtype=torch.float8_e4m3fn).to("meta" if where == "meta" else device)
+    for call in (ops.scaled_gemm.default, lambda *given: ops.scaled_gemm.out(*given, out=q.new_empty((16, 16), dtype=torch.bfloat16))):
+        with pytest.raises(LaunchError, match=r"^scale_a is None"):
+            call(q, q.T, None, None)
+
+
 @pytest.mark.parametrize("call", [products.gemm, lambda a, b: products.gemm_out(a, b, out=torch.empty(8, 8))])
 def test_none_is_named_on_a_gpu_too(call: Any) -> None:
     """What is asked before anything is launched."""
