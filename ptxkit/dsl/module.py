@@ -96,7 +96,9 @@ class ModuleBuilder:
         return {index: path for path, index in self._files.items()}
 
     def file_directives(self) -> tuple[tree.Directive, ...]:
-        return tuple(tree.Directive("file", (index, tree.Text(package_path(path)))) for index, path in self.files.items())
+        """`.file` of each author's file. ptxas takes ASCII alone: other characters of a path are escaped."""
+        return tuple(tree.Directive("file", (index, tree.Text(package_path(path).encode("ascii", "backslashreplace").decode())))
+                     for index, path in self.files.items())
 
 
 def has(target: str, needed: str) -> bool:

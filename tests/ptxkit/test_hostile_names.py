@@ -13,6 +13,7 @@ from ptxkit.attention.__main__ import main as attention
 from ptxkit.cli.main import main
 from ptxkit.cli.messages import about, plain, shown
 from ptxkit.dsl.source import named
+from ptxkit.runtime import toolchain
 
 from . import planted
 from .folders import KNOWN, with_kernels
@@ -108,6 +109,18 @@ def test_a_kernel_in_a_file_whose_name_is_no_utf8(capsys: pytest.CaptureFixture[
         assert sentence(capsys.readouterr().err).startswith("ptxkit: ")
     assert r"\xff.py" in named("/a/\udcff.py")
     assert named("/a/é.py") == "/a/é.py"
+
+
+@pytest.mark.ptxas
+def test_a_name_that_is_not_ascii_reaches_ptxas_escaped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """ptxas takes ASCII alone. An earlier cubin of the same kernel in another file would hide that."""
+    monkeypatch.setattr(toolchain.cache, "cache", lambda: None)
+    Path("é.py").write_text(KERNEL)
+    for command in (["assemble", "é.py:store"], ["inspect", "é.py:store"], ["export", "é.py:store", "-o", "new", "--force"]):
+        assert main(command) == 0, (command, capsys.readouterr().err)
+    capsys.readouterr()
+    assert main(["emit", "é.py:store", "--locs"]) == 0
+    assert r'.file 1 "\xe9.py"' in capsys.readouterr().out
 
 
 @pytest.mark.ptxas
