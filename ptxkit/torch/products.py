@@ -7,7 +7,6 @@ they lie are copied.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from typing import Any
@@ -22,12 +21,9 @@ from ptxkit.gemm.problem.scales import scale_kind
 
 from . import cpu
 from .framework import torch
-from .views import refuse_back, refuse_missing, refuse_overlap
+from .views import refuse_back, refuse_missing, refuse_overlap, say_copy
 from .weight_gradient import ROWS as UNIT
 from .weight_gradient import on_cpu, on_gpu, reads, weight_gradient
-
-_log = logging.getLogger("ptxkit")
-_copied: set[tuple[Any, ...]] = set()
 
 
 def result_dtype(a: Any, out_dtype: Any) -> Any:
@@ -99,34 +95,34 @@ def scaled_gemm_out(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None
 
 
 def lines_of_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> tuple[Any, Any]:
-    """a [M, K] and b [K, N] of fp8. With block scales as the kernels read them: contiguous along K, with lines that begin at multiples of
-    16 bytes. One that lies otherwise is copied, which is said once a shape. Raises LaunchError where both scales are None, which
-    `gemm.gemm` takes."""
-    if scale_a is None:
-        refuse_missing(scale_a, "scale_a")
+    """a [M, K] and b [K, N] of fp8 as the kernels of block scales read them: contiguous along K, with lines that begin at multiples of 16
+    bytes. An operand that lies otherwise is copied. With other scales both stay as they are. Raises LaunchError for scales of None:
+    `gemm.gemm` would multiply without them."""
+    refuse_missing(scale_a, "scale_a")
     if a.ndim != 2 or b.ndim != 2 or (lines_along_k(a) and lines_along_k(b.mT)) or not in_blocks(a, b, scale_a, scale_b):
         return a, b
-    return _lines("a", a), _lines("b", b.mT).mT
+    reads = f"with block scales its kernels read operands that are contiguous along K, with lines that begin at multiples of {LINE} bytes"
+    if not lines_along_k(a):
+        say_copy("scaled_gemm", "a", a, reads)
+        a = _aligned(a)
+    if not lines_along_k(b.mT):
+        say_copy("scaled_gemm", "b", b, reads)
+        b = _aligned(b.mT).mT
+    return a, b
 
 
 def in_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> bool:
-    """Whether scales are those of blocks of a [M, K] and b [K, N]."""
+    """Whether the scales of a [M, K] and b [K, N] are block scales."""
     return scale_kind(tuple(scale_a.shape), tuple(scale_b.shape), a.shape[0], b.shape[1], a.shape[1]) == "block"
 
 
 def lines_along_k(x: Any) -> bool:
-    """Whether the rows of fp8 [.., K] are contiguous and begin at multiples of 16 bytes."""
+    """Whether the rows of an fp8 matrix [lines, K] are contiguous and begin at multiples of 16 bytes."""
     return x.stride(1) == 1 and not x.stride(0) % LINE and not x.data_ptr() % LINE
 
 
-def _lines(name: str, x: Any) -> Any:
-    if lines_along_k(x):
-        return x
-    kind = name, tuple(x.shape), x.stride(), x.dtype
-    if kind not in _copied:
-        _copied.add(kind)
-        _log.warning("scaled_gemm copies %s, whose %d lines of K = %d have strides %s: with block scales its kernels read lines that are "
-                     "contiguous along K and begin at multiples of %d bytes", name, *x.shape, x.stride(), LINE)
+def _aligned(x: Any) -> Any:
+    """A copy of an fp8 matrix whose rows begin at multiples of 16 bytes."""
     rows, k = x.shape
     return x.new_empty((rows, -(-k // LINE) * LINE))[:, :k].copy_(x)
 
@@ -175,11 +171,7 @@ def weights(b: Any, *, along_n: bool = False) -> Any:
     turned = b.mT
     if turned.stride(-1) == 1 or turned.shape[-1] == 1 or (along_n and lies_along_n(b) and b.data_ptr() % 16 == 0):
         return turned
-    kind = tuple(b.shape), b.stride(), b.dtype
-    if kind not in _copied:
-        _copied.add(kind)
-        _log.warning("grouped_gemm copies b of shape %s with strides %s: its kernels read weights that are contiguous along K, such as "
-                     "w.mT of w [G, N, K]", *kind[:2])
+    say_copy("grouped_gemm", "b", b, "its kernels read weights that are contiguous along K, such as w.mT of w [G, N, K]")
     return turned.contiguous()
 
 
@@ -189,11 +181,7 @@ def lined(a: Any, b: Any) -> tuple[Any, Any]:
     missing = -a.shape[1] % UNIT if b.shape[1] == a.shape[1] else 0
     if a.dtype.itemsize != 2 or not a.numel() or (not missing and reads(a)):
         return a, b
-    kind = tuple(a.shape), a.stride(), a.dtype
-    if kind not in _copied:
-        _copied.add(kind)
-        _log.warning("grouped_gemm copies a of shape %s with strides %s: its kernels read rows that are contiguous and begin at multiples "
-                     "of %d elements", *kind[:2], UNIT)
+    say_copy("grouped_gemm", "a", a, f"its kernels read rows that are contiguous and begin at multiples of {UNIT} elements")
     if missing:
         return torch.nn.functional.pad(a, (0, missing)), torch.nn.functional.pad(b.mT, (0, missing)).mT
     return a.clone(memory_format=torch.contiguous_format), b

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from ptxkit.runtime.arrays import NUMPY_NAMES, ArrayView
 
 from .framework import torch
 
+_log = logging.getLogger("ptxkit")
+_said: set[tuple[Any, ...]] = set()
 _TYPES: dict[Any, str] = {getattr(torch, name): word for name, word in WORDS.items() if hasattr(torch, name)}
 
 FACTORS = ("f16", "bf16", "f32", "e4m3", "e5m2")
@@ -107,6 +110,14 @@ def naming_none(overload: Any, function: Callable[..., Any]) -> Callable[..., An
     return run
 
 
+def say_copy(operator: str, name: str, tensor: Any, reads: str) -> None:
+    """Log that an operator copies an operand, once for each shape. `reads` says what its kernels read."""
+    kind = operator, name, tuple(tensor.shape), tensor.stride(), tensor.dtype
+    if kind not in _said:
+        _said.add(kind)
+        _log.warning("%s copies %s of shape %s with strides %s: %s", *kind[:4], reads)
+
+
 def refuse_layout(tensor: Any, name: str) -> None:
     """Raise LaunchError for a tensor that is no plain array."""
     refuse_missing(tensor, name)
@@ -140,5 +151,5 @@ def same_device(named: dict[str, Any]) -> None:
 
 
 __all__ = ["FACTORS", "OF_NONE", "dtype_of", "known", "naming_none", "numbers", "refuse_back", "refuse_factor", "refuse_layout",
-           "refuse_missing", "refuse_none", "refuse_overlap", "same_device", "tensors_of", "view", "views", "with_contiguous_rows",
-           "word_of"]
+           "refuse_missing", "refuse_none", "refuse_overlap", "same_device", "say_copy", "tensors_of", "view", "views",
+           "with_contiguous_rows", "word_of"]

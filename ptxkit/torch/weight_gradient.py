@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -11,15 +10,13 @@ from ptxkit.gemm.launch.grouped_k import group_gemm_k
 
 from . import cpu
 from .framework import torch
+from .views import say_copy
 
 ROWS = 8
 """The kernel reads rows of multiples of 16 bytes, which begin at such multiples: 8 elements."""
 
 Launch = Callable[..., None]
 """`on_gpu` or `on_cpu`."""
-
-_log = logging.getLogger("ptxkit")
-_copied: set[tuple[Any, ...]] = set()
 
 
 def weight_gradient(launch: Launch, a: Any, b: Any, offs: Any, dtype: Any, out: Any = None) -> Any:
@@ -67,11 +64,7 @@ def _lined(name: str, matrix: Any) -> Any:
     missing = -matrix.shape[1] % ROWS
     if not missing and reads(matrix):
         return matrix
-    kind = name, tuple(matrix.shape), matrix.stride(), matrix.dtype
-    if kind not in _copied:
-        _copied.add(kind)
-        _log.warning("weight_gradient copies %s of shape %s with strides %s: its kernel reads rows that are contiguous and begin at "
-                     "multiples of %d elements", *kind[:3], ROWS)
+    say_copy("weight_gradient", name, matrix, f"its kernel reads rows that are contiguous and begin at multiples of {ROWS} elements")
     if missing:
         return torch.nn.functional.pad(matrix, (0, missing))
     return matrix.clone(memory_format=torch.contiguous_format)

@@ -13,7 +13,7 @@ from tests.torch import wanted
 torch = wanted(__name__)
 
 import ptxkit.torch  # noqa: E402, F401
-from ptxkit.torch import weight_gradient as module  # noqa: E402
+from ptxkit.torch import views  # noqa: E402
 from tests.torch.oracle import far, sums, unit  # noqa: E402
 
 ops = torch.ops.ptxkit
@@ -182,7 +182,7 @@ def test_groups_along_k_of_any_length(device: str, seed: int, extents: tuple[int
 
 
 def test_a_copy_for_groups_along_k_is_said_once_a_shape(device: str, caplog: pytest.LogCaptureFixture) -> None:
-    module._copied.clear()
+    views._said.clear()
     a, offs = torch.ones(16, 24, dtype=torch.bfloat16, device=device), torch.tensor([0, 16], dtype=torch.int32, device=device)
     for _ in range(2):
         assert torch.equal(ops.weight_gradient(a, a, offs), ops.weight_gradient(a.mT.contiguous().mT, a, offs))

@@ -15,7 +15,7 @@ from tests.torch import wanted
 torch = wanted(__name__)
 
 import ptxkit.torch  # noqa: E402
-from ptxkit.torch import products  # noqa: E402
+from ptxkit.torch import products, views  # noqa: E402
 from ptxkit.torch.operators import OPERATORS  # noqa: E402
 
 ops = torch.ops.ptxkit
@@ -140,9 +140,7 @@ def test_scales_are_those_of_rows_columns_and_blocks(device: str) -> None:
                                           (256, "as they are read")])
 def test_matrices_with_block_scales_may_lie_anyhow(device: str, caplog: pytest.LogCaptureFixture, k: int, lying: str) -> None:
     """Those that the kernels do not read as they lie are copied, with the bits of the same product; the log says it once a shape."""
-    from ptxkit.torch import products
-
-    products._copied.clear()
+    views._said.clear()
     a, w = randn(16, k, device=device, dtype=torch.float8_e4m3fn), randn(24, k, device=device, dtype=torch.float8_e4m3fn)
     scales = torch.rand(16, 2, device=device), torch.rand(2, 1, device=device)
     wide = [torch.zeros(x.shape[0], 256, device=device, dtype=x.dtype) for x in (a, w)]
@@ -160,9 +158,11 @@ def test_matrices_with_block_scales_may_lie_anyhow(device: str, caplog: pytest.L
         ops.scaled_gemm.out(*given, out=out)
         assert torch.equal(ops.scaled_gemm(*given), exact)
         assert torch.equal(out, exact)
-    said = [record.message.partition(",")[0] for record in caplog.records]
-    assert said == [f"scaled_gemm copies {name}" for name in {"row-major b": "b", "column-major a": "a", "lines of 200": "ab",
-                                                              "an odd address": "a"}.get(lying, "")]
+    assert [record.message for record in caplog.records] == [
+        f"scaled_gemm copies {name} of shape {tuple(each.shape)} with strides {each.stride()}: with block scales its kernels read "
+        "operands that are contiguous along K, with lines that begin at multiples of 16 bytes"
+        for name, each in (("a", a), ("b", w.T))
+        if name in {"row-major b": "b", "column-major a": "a", "lines of 200": "ab", "an odd address": "a"}.get(lying, "")]
     torch.library.opcheck(ops.scaled_gemm.default, given, test_utils=("test_faketensor",))
 
 
@@ -318,9 +318,7 @@ def test_autocast(device: str, dtype: Any) -> None:
 
 
 def test_a_copy_of_grouped_weights_is_said_once_a_shape(device: str, caplog: pytest.LogCaptureFixture) -> None:
-    from ptxkit.torch import products
-
-    products._copied.clear()
+    views._said.clear()
     a, w, ends = randn(16, 32, device=device), randn(2, 48, 32, device=device), offs(device, 5, 16)
     read, copied = w.mT, w.mT.contiguous()
     for _ in range(2):
@@ -333,9 +331,7 @@ def test_a_copy_of_grouped_weights_is_said_once_a_shape(device: str, caplog: pyt
 
 def test_weights_that_are_contiguous_along_n_are_read_as_they_lie(device: str, caplog: pytest.LogCaptureFixture) -> None:
     """Those of the gradient of tokens, too; but not rows that begin at no multiple of 16 bytes."""
-    from ptxkit.torch import products
-
-    products._copied.clear()
+    views._said.clear()
     a, ends = randn(16, 32, device=device, grad=True), offs(device, 5, 16)
     for features in (48, 44):
         w = randn(2, features, 32, device=device)
