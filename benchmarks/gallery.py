@@ -75,7 +75,7 @@ def work(problem: Problem, arrays: dict[str, Any]) -> Any:
 
 
 def problems(pool: Executor, asked: Sequence[tuple[str, Shape]]) -> Iterator[tuple[str, Shape, Future[Problem]]]:
-    """The problems that were asked for, of which the next are in the making."""
+    """The problems that were asked for, in order. While one is timed, the pool already makes the next ones."""
     waiting: deque[tuple[str, Shape, Future[Problem]]] = deque()
     for name, shape in asked:
         waiting.append((name, shape, pool.submit(GALLERY[name].problem, *shape)))

@@ -123,7 +123,7 @@ def _check(arrays: DecodeArrays) -> None:
         if array.dtype != "s32" or array.shape[0] != q.shape[0] or (0 not in array.shape and array.shape[-1] > 1
                                                                                         and array.strides[-1] != 1):
             raise LaunchError(f"{name} is {array.dtype} of shape {array.shape} and strides {array.strides}: it is int32 {SHAPES[name]} for "
-                              f"{q.shape[0]} sequences, its last axis contiguous; pass a contiguous copy")
+                              f"{q.shape[0]} sequences, its last axis contiguous; pass a contiguous copy of that type")
     if table.strides[0] < 0 or table.strides[0] >= 1 << 32:
         raise LaunchError(f"page_table has a stride of {table.strides[0]} elements: pass a contiguous copy")
     check_lse(lse, q.shape[:2])

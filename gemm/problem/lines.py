@@ -138,8 +138,9 @@ def check_rows(name: str, array: ArrayView) -> None:
     """Raise LaunchError unless an array is row-major: D, or what is added to it. Rows and batches of what is only read may share memory."""
     check_forwards(name, array)
     if array.shape[-1] > 1 and array.strides[-1] != 1:
-        out = "or its columns; pass a contiguous one" if name == "out" else f"pass {name}.contiguous(), a row-major copy"
-        raise LaunchError(f"{name} has strides {array.strides}: its rows must be contiguous{', ' if name == 'out' else '; '}{out}")
+        wanted = ("rows or columns must be contiguous; pass a contiguous one" if name == "out" else
+                  f"rows must be contiguous; pass {name}.contiguous(), a row-major copy")
+        raise LaunchError(f"{name} has strides {array.strides}: its {wanted}")
     if array.shape[-2] > 1 and array.strides[-2] >= MOST_STRIDE:
         raise LaunchError(f"the rows of {name} are {array.strides[-2]} elements apart: it must be less than 2^32; pass a copy whose rows "
                           "are nearer")

@@ -145,8 +145,8 @@ def _operands(a: Any, b: Any, dz: Any, alpha: float, wanted: Any) -> tuple[Any, 
 
 
 def _rows(a: Any, dz: Any) -> tuple[Any, Any]:
-    """a [..., K] and dz [..., N] as matrices of the same rows. Extents of which devices have parts come first: torch 2.11 joins no
-    others with those before them. Their order is of no matter to a sum over all rows."""
+    """a [..., K] and dz [..., N] as matrices with the same rows, in the same order. That order does not change a sum over all rows. So
+    extents that are divided among devices are moved to the front: torch 2.11 flattens no others."""
     axes = range(a.ndim - 1)
     divided = {axis for tensor in (a, dz) for placement in getattr(tensor, "placements", ()) for axis in axes if placement.is_shard(axis)}
     if divided - {0}:

@@ -395,7 +395,7 @@ DIRECT = [DenseConfig(store=Direct()), DenseConfig(store=Direct(1))]
     *((kernel_of(config), config.parameters, "out_row", ("mul", "mad")) for config in DIRECT),
     (decode, {}, "k_row", ("mul",)), (decode, {}, "v_row", ("mul",))], ids=range(5))
 def test_distances_of_rows_are_multiplied_in_64_bits(kernel: Any, parameters: dict[str, Any], row: str, how: tuple[str, ...]) -> None:
-    """Distances from row to row have up to 32 bits, and those of several rows more."""
+    """The distance between neighbouring rows fits into 32 bits. That between rows further apart does not, and is computed in 64."""
     text = kernel.ptx(**parameters)
     register = re.search(rf"ld\.param\.u32 (%\w+), \[{row}\];", text)
     assert register is not None

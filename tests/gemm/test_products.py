@@ -276,7 +276,8 @@ def test_block_scales_of_one_block_along_k() -> None:
     ((132, 8, "C"), (8, 3, "F"), (False, False)), ((130, 8, "F"), (8, 3, "F"), (False, False)),
     ((130, 1, "C"), (1, 3, "C"), (True, False))], ids=str)
 def test_which_block_scales_the_producer_can_copy(a: Any, b: Any, copies: tuple[bool, bool]) -> None:
-    """Those of a along M and those of b along K, on lines of 16 bytes. A single line is as long as one likes."""
+    """It copies scales of a that are contiguous along M, and with them scales of b that are contiguous along K, if their lines begin at
+    multiples of 16 bytes. A single line may have any length."""
     scales = [np.zeros(shape[:2], np.float32, order=shape[2]) for shape in (a, b)]
     views = [ArrayView(0, s.shape, tuple(size // 4 for size in s.strides), "f32", 0, "numpy") for s in scales]
     m, k = a[0], a[1] * 128

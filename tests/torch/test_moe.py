@@ -179,7 +179,7 @@ def test_a_compiled_layer_is_the_eager_one(device: str) -> None:
 
 @pytest.mark.parametrize("gather", [True, False])
 def test_rows_that_lie_along_tokens(device: str, gather: bool) -> None:
-    """Tokens, and gradients of a result, may be transposed: the result and its gradients are those of contiguous ones."""
+    """Transposed tokens give the result of contiguous ones. So do the gradients, where that of the result is transposed."""
     torch.manual_seed(5)
     layer = MoE(16, 8, 3, 2, gather=gather, device=device, dtype=torch.bfloat16)
     x, dy = (torch.randn(16, 6, device=device).to(torch.bfloat16).T for _ in range(2))
