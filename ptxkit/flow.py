@@ -439,11 +439,11 @@ def _by_constant(instruction: tree.Instruction, mnemonic: str) -> tuple[str, int
 
 def _definition(builder: Builder, name: str) -> tree.Instruction | None:
     for statement in reversed(builder.body):
-        if isinstance(statement, tree.Instruction) and statement.operands:
+        if type(statement) is tree.Instruction and statement.operands:
             first = statement.operands[0]
-            if isinstance(first, tree.Name):
+            if type(first) is tree.Name:
                 if first.name == name:
                     return statement
-            elif isinstance(first, tree.Pair) and tree.Name(name) in (first.first, first.second):
+            elif type(first) is tree.Pair and tree.Name(name) in (first.first, first.second):
                 return statement
     return None

@@ -39,11 +39,12 @@ class UnknownModifier(OpcodeError, AttributeError):
 class _Plan:
     """How a call's arguments fall onto one signature's parameters."""
 
-    __slots__ = ("inputs", "options", "outputs", "pure", "signature")
+    __slots__ = ("inputs", "options", "outputs", "plain", "pure", "signature")
 
     def __init__(self, signature: forms.Signature) -> None:
         self.signature = signature
         self.pure = signature.form.effects.pure
+        self.plain = all(group.kind not in ("literal", "tensor", "pair") for group in signature.layout)
         self.outputs: list[int] = []
         self.inputs: list[int] = []
         self.options: dict[str, int] = {}
@@ -93,6 +94,17 @@ class _Plan:
                 operands[i] = _written(destination)
                 fresh.append(destination)
         return operands, values, fresh
+
+    def written(self, operands: list[tree.Operand | None]) -> tuple[tree.Operand, ...]:
+        """The operands as the tree holds them."""
+        if self.plain:
+            given = tuple([each for each in operands if each is not None])
+            if len(given) == len(operands):
+                return given                         # the usual way
+        try:
+            return self.signature.render(operands)
+        except PtxkitError as error:
+            raise TraceError(str(error)) from None
 
     def _default(self, operand: Any, values: list[Any]) -> int:
         if operand.tag == "transpose":
@@ -210,10 +222,7 @@ class Opcode(Emitting):
                     depth, best = mismatch.depth, str(mismatch)
                 continue
             signature = plan.signature
-            try:
-                written = signature.render(operands)
-            except PtxkitError as error:
-                raise TraceError(str(error)) from None
+            written = plan.written(operands)
             builder.module.need(signature)
             builder.emit(signature.opcode, written, _guard(builder, pred))
             if fresh and (plan.pure or pred is not None):

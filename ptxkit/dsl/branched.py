@@ -11,7 +11,7 @@ from ..errors import TraceError
 from ..grammar.errors import Position
 from .bytecode import loaded, local
 from .changes import check_changes
-from .held import INSIDE, Holder, differ, held, line_at, position, stays, stored, users
+from .held import INSIDE, Held, differ, line_at, position, stays, stored, users
 from .plain import changed, own_values
 from .reg import Negated, Ptr, Reg, Value, Vec
 
@@ -24,25 +24,27 @@ class Branched:
     """What the names of the code around an `if_` or `else_` hold when it begins."""
 
     def __init__(self, frame: FrameType | None) -> None:
-        self.frames: list[tuple[FrameType, int, dict[str, Value], dict[str, Any], list[Holder]]] = []
+        self.frames: list[tuple[FrameType, int, Held, dict[str, Any]]] = []
         for each in users(frame):
-            own, holders = each.f_locals, list[Holder]()
-            numbers = own_values(each.f_code, own, each.f_globals)
-            self.frames.append((each, each.f_lasti, held(each, own, whole=False, holders=holders), numbers, holders))
+            own = each.f_locals
+            self.frames.append((each, each.f_lasti, Held(each, own), own_values(each.f_code, own, each.f_globals)))
 
     def check(self, builder: Builder, region: Region) -> None:
         """Raise if a name or slot now holds what the body did not make, and is read later."""
-        for frame, begin, before, numbers, holders in self.frames:
+        for frame, begin, held, numbers in self.frames:
             stays(frame, begin, region.kind)
-            code, end, own = frame.f_code, frame.f_lasti, frame.f_locals
+            code, end, own, before = frame.f_code, frame.f_lasti, frame.f_locals, held.values
             for name, old in numbers.items() if begin < end else ():
                 new = own.get(name, old)
                 if new is old or not changed(old, new) or (isinstance(new, Value) and not _older(region, new, before)):
                     continue
                 if local(code, name) and loaded(code, name, end) is not None:
                     _refuse(region.kind, name, new, position(frame, stored(frame, begin, name)))
-            check_changes(frame, begin, holders, numbers, own, partial(_refuse_change, region.kind, frame), after=True)
-            now = held(frame, own, whole=False)
+            changes = held.changed()
+            check_changes(frame, begin, held, changes, numbers, own, partial(_refuse_change, region.kind, frame), after=True)
+            if not changes and not held.bound(own):
+                continue
+            now = Held(frame, own).values
             for path, older in before.items():
                 new = now.get(path, older)
                 if new is older or not differ(older, new) or not _older(region, new, before):

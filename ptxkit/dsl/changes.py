@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import TraceError
 from .bytecode import closed_over, loaded, loads_between, local
-from .held import FUNCTION, INSIDE, ITERATOR, MAPPING, OBJECT, SEQUENCE, SET, Holder, contents, held, line_at, position, same, stored
+from .held import FUNCTION, INSIDE, ITERATOR, MAPPING, OBJECT, SEQUENCE, SET, Held, Holder, contents, line_at, position, stored
 from .plain import changed
 from .reg import Value
 from .taken import ended, grown, is_own, keys, lost
@@ -25,25 +25,25 @@ _REBOUND = {SEQUENCE, MAPPING, SET, OBJECT}
 _TAKE = {"next", "__next__", "send"}
 
 
-def check_changes(frame: FrameType, begin: int, holders: Sequence[Holder], numbers: Mapping[str, Any], own: Mapping[str, Any],
-                  refuse: Refuse, *, after: bool = False) -> None:
+def check_changes(frame: FrameType, begin: int, held: Held, changes: Sequence[Holder], numbers: Mapping[str, Any],
+                  own: Mapping[str, Any], refuse: Refuse, *, after: bool = False) -> None:
     """Call `refuse` for a number that the body reads and then changes, or, with `after`, changes and that is read after it. Raise where a
     loop's body takes from what was there before the loop. `numbers` are Python's own values that names held before it."""
     code, all_ = frame.f_code, frame.f_globals
     if begin >= frame.f_lasti:
         return
-    changes = [holder for holder in holders if not same(holder) or (holder.kind == ITERATOR and holder.parts is None)]
-    rebound = [holder for holder in holders if holder.kind in _REBOUND and own.get(holder.path, holder.object) is not holder.object
+    unknown = [holder for holder in held.holders if holder.kind == ITERATOR and holder.parts is None]
+    rebound = [holder for holder in held.holders if holder.kind in _REBOUND and own.get(holder.path, holder.object) is not holder.object
                and local(code, holder.path)]
     shared = {name: now for name, old in numbers.items()
               if (now := own.get(name, all_.get(name, old))) is not old and not local(code, name)}
-    if changes or rebound or shared:
-        found = _Changes(frame, begin, holders, own, refuse, after)
+    if changes or unknown or rebound or shared:
+        found = _Changes(frame, begin, held.holders, own, refuse, after)
         for name, now in shared.items():
             found.slot(name, numbers[name], now, name, NAME)
         for holder in rebound:
             found.rebound(holder)
-        for holder in changes:
+        for holder in (*changes, *unknown):
             found.changed(holder)
 
 
@@ -156,10 +156,8 @@ class _Changes:
 
     def _remade(self, holder: Holder) -> bool:
         """Whether the path leads to another container now, which contains what the first one did."""
-        now: list[Holder] = []
-        held(self.frame, self.own, holders=now)
         return any(each.path == holder.path and each.object is not holder.object and each.parts == holder.parts
-                   for each in now if each.kind == holder.kind)
+                   for each in Held(self.frame, self.own).holders if each.kind == holder.kind)
 
     def _at(self, path: str) -> int | None:
         """The line of the body that names what leads to a path."""

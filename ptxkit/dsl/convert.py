@@ -175,9 +175,10 @@ def _bits(operand: Operand) -> int:
 
 def _register(builder: Builder, operand: Operand, value: Any) -> tree.Operand:
     if isinstance(value, Reg) and operand.tag != "descriptor":
-        if not fits(operand, value.type):
+        if operand.type != value.type.__name__ and not fits(operand, value.type):
             raise _Unfit
-        builder.own(value)
+        if value.builder is not builder:
+            builder.own(value)
         return value.operand()
     if isinstance(value, bool):
         raise _Unfit

@@ -84,46 +84,79 @@ class Holder(NamedTuple):
     parts: Any
 
 
-def held(frame: FrameType, own: Mapping[str, Any], *, whole: bool = True, holders: list[Holder] | None = None) -> dict[str, Value]:
+class Held:
     """The values of the trace that the names of a frame reach, by path: `total`, `sums[1]`, `state.total`. `own` are its local names.
-    Where not `whole`, a Vec is one value. What they are in is added to `holders`."""
-    found: dict[str, Value] = {}
-    all_ = frame.f_globals
-    free = {name: all_[name] for name in frame.f_code.co_names if name in all_ and name not in own} if own is not all_ else {}
-    for name, value in (*own.items(), *free.items()):
-        kind = _kinds.get(type(value))
-        if kind is None:
-            kind = _kind(type(value))
-        if kind <= _VALUE or (not whole and type(value) is Vec):
-            found[name] = value
-        elif kind == CLASS:
-            if value.__module__ == all_.get("__name__"):
-                _within(found, holders, name, value, kind, 0)
-        elif kind < CLASS:
-            _within(found, holders, name, value, kind, DEPTH)
-        elif kind != _NOTHING and holders is not None:
-            holders.append(Holder(name, value, kind, contents(value, kind)))
-    return found
+
+    A Vec is one value. `holders` are the objects that the values are in.
+    """
+
+    __slots__ = ("_all", "_names", "holders", "values")
+
+    def __init__(self, frame: FrameType, own: Mapping[str, Any]) -> None:
+        self._all = all_ = frame.f_globals
+        self._names: list[tuple[str, Any]] = []
+        self.values: dict[str, Value] = {}
+        self.holders: list[Holder] = []
+        module = all_.get("__name__")
+        for name, value in (*own.items(), *(_globals_of(frame.f_code, all_, own) if own is not all_ else ())):
+            kind = _kinds.get(type(value))
+            if kind is None:
+                kind = _kind(type(value))
+            if kind == _NOTHING or (kind == FUNCTION and not outside(value.__code__.co_filename)) or (
+                    kind == CLASS and value.__module__ != module):
+                continue
+            self._names.append((name, value))
+            if kind <= _VALUE:
+                self.values[name] = value
+            elif kind <= CLASS:
+                _within(self.values, self.holders, name, value, kind, 0 if kind == CLASS else DEPTH)
+            else:
+                self.holders.append(Holder(name, value, kind, contents(value, kind)))
+
+    def changed(self) -> list[Holder]:
+        """The objects that contain something else now."""
+        return [holder for holder in self.holders if not same(holder)]
+
+    def bound(self, own: Mapping[str, Any]) -> bool:
+        """Whether a name stands for another object now."""
+        all_ = self._all
+        return any(value is not (own[name] if name in own else all_.get(name)) for name, value in self._names)
 
 
-def _within(found: dict[str, Value], holders: list[Holder] | None, path: str, value: Any, kind: int, depth: int) -> None:
+def _globals_of(code: CodeType, all_: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The globals that a function names and that can reach a value."""
+    names = code.co_names
+    values = [*map(all_.get, names)]
+    types = (*map(type, values),)
+    found = _reaching.get(id(code))
+    if found is None or found[0] is not code or found[1] != types:
+        found = _reaching[id(code)] = code, types, tuple(i for i, type_ in enumerate(types) if _kind(type_) != _NOTHING)
+    return [(names[i], values[i]) for i in found[2] if names[i] not in own]
+
+
+_reaching: dict[int, tuple[CodeType, tuple[type, ...], tuple[int, ...]]] = {}
+"""Of a function's code the types of its globals, and the places of those that can reach a value."""
+
+
+def _within(found: dict[str, Value], holders: list[Holder], path: str, value: Any, kind: int, depth: int) -> None:
     """The values inside a list, a dict, an object or a function. The last one of a list also has the path `[-1]`: a list may grow."""
-    parts = value if kind == _TUPLE else contents(value, kind)
-    if holders is not None and _TUPLE < kind != _METHOD:
-        holders.append(Holder(path, value, kind, parts))
-    if hasattr(parts, "dtype"):
-        return
+    parts = value
+    if kind != _TUPLE:
+        parts = contents(value, kind)
+        if kind != _METHOD and (kind != FUNCTION or parts):
+            holders.append(Holder(path, value, kind, parts))
+        if kind == SEQUENCE and hasattr(parts, "dtype"):
+            return
     each: Any = None
     for key, each in enumerate(parts) if kind <= SEQUENCE else parts.items():
         inner = _kinds.get(type(each))
         if inner is None:
             inner = _kind(type(each))
-        if inner != _NOTHING and inner != CLASS and (inner < CLASS or holders is not None):
+        if inner != _NOTHING and inner != CLASS:
             name = (f"{path}[{key!r}]" if kind <= MAPPING else f"{path}.{key}" if kind != FUNCTION else f"{path}{INSIDE}{key}")
             if inner <= _VALUE:
                 found[name] = each
             elif inner > CLASS:
-                assert holders is not None
                 holders.append(Holder(name, each, inner, contents(each, inner)))
             elif depth:
                 _within(found, holders, name, each, inner, depth - 1)
@@ -167,7 +200,8 @@ def _parts_of(value: Any, kind: int) -> dict[str, Any]:
         names = ("__self__",) if isinstance(value, _CALLED_ONCE) else ("func", "args", "keywords")
         return {name: getattr(value, name) for name in names}
     if kind == FUNCTION:
-        if not outside(value.__code__.co_filename):
+        if not (value.__closure__ or value.__defaults__ or value.__kwdefaults__ or value.__dict__ or _shared(value)) \
+                or not outside(value.__code__.co_filename):
             return {}
         cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
         inner: dict[str, Any] = {name: cell.cell_contents for name, cell in cells if cell != _EMPTY}
@@ -175,16 +209,18 @@ def _parts_of(value: Any, kind: int) -> dict[str, Any]:
         return {**inner, **{name: all_[name] for name in _shared(value) if name in all_}, **_defaults(value), **value.__dict__}
     found: dict[str, Any] = dict(getattr(value, "__dict__", ()))
     for name in _slots(type(value)) if kind != CLASS else ():
-        if hasattr(value, name):
-            found[name] = getattr(value, name)
+        part = getattr(value, name, _EMPTY)
+        if part is not _EMPTY:
+            found[name] = part
     return found
 
 
 def _defaults(function: FunctionType) -> dict[str, Any]:
-    """What the parameters of a function are where a call does not say."""
+    """What can reach a value and is what a parameter of a function is where a call does not say."""
     given, code = function.__defaults__ or (), function.__code__
     names = code.co_varnames[code.co_argcount - len(given):code.co_argcount]
-    return dict(zip(names, given, strict=True)) | (function.__kwdefaults__ or {})
+    named_ = (*zip(names, given, strict=True), *(function.__kwdefaults__ or {}).items())
+    return {name: each for name, each in named_ if _kind(type(each)) != _NOTHING}
 
 
 def _shared(function: FunctionType) -> tuple[str, ...]:
@@ -211,10 +247,13 @@ def _slots(type_: type) -> tuple[str, ...]:
 
 
 def _kind(type_: type) -> int:
+    known = _kinds.get(type_)
+    if known is not None:
+        return known
     module, frozen = type_.__module__ or "", getattr(getattr(type_, "__dataclass_params__", None), "frozen", False)
     if issubclass(type_, Reg):
         found = _REG
-    elif issubclass(type_, tuple | Vec):
+    elif issubclass(type_, tuple):
         found = _TUPLE
     elif issubclass(type_, list | deque | bytearray | array) or (module == "numpy" and type_.__name__ == "ndarray"):
         found = SEQUENCE
@@ -302,5 +341,5 @@ def position(frame: FrameType, line: int | None) -> Position | None:
     return Position(named(frame.f_code.co_filename), line) if line else None
 
 
-__all__ = ["CLASS", "FUNCTION", "INSIDE", "ITERATOR", "MAPPING", "OBJECT", "SEQUENCE", "SET", "Holder", "caller", "contents", "differ",
-           "held", "line_at", "position", "same", "stays", "stored", "users"]
+__all__ = ["CLASS", "FUNCTION", "INSIDE", "ITERATOR", "MAPPING", "OBJECT", "SEQUENCE", "SET", "Held", "Holder", "caller", "contents",
+           "differ", "line_at", "position", "same", "stays", "stored", "users"]

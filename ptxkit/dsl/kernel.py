@@ -116,6 +116,7 @@ class Kernel(Traceable, Generic[P]):
         self._positional = tuple(identifier(p.name, "rename it") for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
         for taken in sorted(self._defaults.keys() & TAKEN):
             raise TraceError(f"a compile-time parameter cannot be called `{taken}`: it is an option of {self.name}.{TAKEN[taken]}")
+        self._described: tuple[Parameter | Record, ...] | None = None
         self._traced = Once[Traced]()
         self._compiled = Once["Compiled"]()
 
@@ -398,11 +399,12 @@ class Kernel(Traceable, Generic[P]):
         return _Part(module, entry, parameters, block, cluster)
 
     def _parameters(self) -> tuple[Parameter | Record, ...]:
-        hints = hints_of(self.function, f"kernel `{self.name}`")
-        here = self._here()
-        parameters = tuple(described(name, hints.get(name), self.name, here) for name in self._positional)
-        check_parameters(parameters, self._positional, self.name, here)
-        return parameters
+        if self._described is None:
+            hints, here = hints_of(self.function, f"kernel `{self.name}`"), self._here()
+            parameters = tuple(described(name, hints.get(name), self.name, here) for name in self._positional)
+            check_parameters(parameters, self._positional, self.name, here)
+            self._described = parameters
+        return self._described
 
     def _here(self) -> Position:
         code = self.function.__code__

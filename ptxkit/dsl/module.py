@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,7 @@ class ModuleBuilder:
         self.marks: Table | None = None
         self.joined = False  # whether labels that control flow makes at one place are one
         self._files: dict[str, int] = {} if files is None else files
+        self._has: set[str] = set()                                  # targets whose instructions this one has
 
     @property
     def cluster_size(self) -> int:
@@ -81,8 +83,12 @@ class ModuleBuilder:
 
     def need(self, signature: forms.Signature) -> None:
         """Raise the module's `.version` to the one that the instruction needs. Raises TraceError if the target does not support it."""
-        self.since = max(self.since, signature.since)
-        if not has(self.target, signature.target):
+        if signature.since > self.since:
+            self.since = signature.since
+        if signature.target not in self._has:
+            if has(self.target, signature.target):
+                self._has.add(signature.target)
+                return
             raise TraceError(f"`{signature.opcode}` needs {signature.target}, this kernel's target is {self.target}: "
                              f"say @kernel(target=\"{signature.target}\")")
 
@@ -113,12 +119,9 @@ def package_path(path: str) -> str:
 
     The root is the first parent folder without `__init__.py`, or one on `sys.path`.
     """
-    file = Path(path)
-    root = file.parent
-    while (root / "__init__.py").exists() and root.parent != root:
-        root = root.parent
-    if root == file.parent:
-        for parent in file.parents:
-            if str(parent) in sys.path and parent != file.parent:
-                return file.relative_to(parent).as_posix()
-    return file.relative_to(root).as_posix()
+    root = folder = os.path.dirname(path)
+    while os.path.exists(os.path.join(root, "__init__.py")) and os.path.dirname(root) != root:
+        root = os.path.dirname(root)
+    if root == folder:
+        root = next((str(parent) for parent in Path(folder).parents if str(parent) in sys.path), root)
+    return Path(path).relative_to(root).as_posix()

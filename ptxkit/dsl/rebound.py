@@ -14,7 +14,7 @@ from ..grammar.errors import Position
 from ..grammar.walk import instructions
 from .bytecode import loaded, local, targets
 from .changes import check_changes
-from .held import INSIDE, Holder, differ, held, position, stays, stored, users
+from .held import INSIDE, Held, differ, position, stays, stored, users
 from .plain import check_plain, own_values, refuse_number
 from .reg import Negated, Reg, Value, Vec
 from .regions import Region, accesses
@@ -25,14 +25,12 @@ if TYPE_CHECKING:
 
 
 class Around(NamedTuple):
-    """A frame around a loop when the loop begins, and what its names hold: values of the trace by path, Python's own in local names, and
-    the objects that they reach."""
+    """A frame around a loop when the loop begins, and what its names hold: values of the trace, and Python's own in local names."""
 
     frame: FrameType
     begin: int
-    values: dict[str, Value]
+    held: Held
     numbers: dict[str, Any]
-    holders: list[Holder]
 
 
 class Names:
@@ -41,22 +39,22 @@ class Names:
     def __init__(self, frame: FrameType | None) -> None:
         self.frames: list[Around] = []
         for each in users(frame):
-            own, holders = each.f_locals, list[Holder]()
-            numbers = own_values(each.f_code, own, each.f_globals)
-            self.frames.append(Around(each, each.f_lasti, held(each, own, holders=holders), numbers, holders))
+            own = each.f_locals
+            self.frames.append(Around(each, each.f_lasti, Held(each, own), own_values(each.f_code, own, each.f_globals)))
 
     def check(self, builder: Builder, region: Region, own: tuple[Reg[Any], ...]) -> None:
         """Raise if a name holds another value now, and the body read the old one. `own` are the registers that the loop gave."""
         given = {reg.name for reg in own}
-        for frame, begin, before, numbers, holders in self.frames:
+        for frame, begin, held, numbers in self.frames:
             stays(frame, begin, region.kind)
             own_names = frame.f_locals
             check_plain(frame, begin, numbers, own_names, region.kind)
-            check_changes(frame, begin, holders, numbers, own_names, partial(refuse_number, frame, begin, region.kind))
-            now = held(frame, own_names)
-            for path, old in before.items():
-                new = now.get(path, old)
-                if new is old or not differ(old, new) or not _used(builder, region, old):
+            changes = held.changed()
+            check_changes(frame, begin, held, changes, numbers, own_names, partial(refuse_number, frame, begin, region.kind))
+            if not changes and not held.bound(own_names):
+                continue
+            for path, old, new in _pairs(held.values, Held(frame, own_names).values):
+                if not differ(old, new) or not _used(builder, region, old):
                     continue
                 if path.endswith("[-1]") and _read_after(builder, region, old, new):
                     continue                         # the list has grown, and all of it is read
@@ -71,10 +69,20 @@ class Names:
     def namesakes(self, values: Mapping[str, Any]) -> Iterator[tuple[str, FrameType, int]]:
         """The values that a local name of their own has: (name, the frame, where the loop begins)."""
         for frame, begin, *_ in self.frames[:1]:
-            held = frame.f_locals
+            own = frame.f_locals
             for name, value in values.items():
-                if held.get(name) is value and local(frame.f_code, name):
+                if own.get(name) is value and local(frame.f_code, name):
                     yield name, frame, begin
+
+
+def _pairs(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """The paths that lead to another value now, and both; of a Vec each element."""
+    for path, old in before.items():
+        new = now.get(path, old)
+        if isinstance(old, Vec) and isinstance(new, Vec):
+            yield from ((f"{path}[{i}]", one, other) for i, (one, other) in enumerate(zip(old, new, strict=False)) if one is not other)
+        elif new is not old and not isinstance(old, Vec):
+            yield path, old, new
 
 
 def check_namesakes(builder: Builder, region: Region, names: Names, values: Mapping[str, Any]) -> None:

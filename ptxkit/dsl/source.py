@@ -28,13 +28,34 @@ def user_position() -> Position | None:
     `ptxkit.attention` count as outside."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        filename = frame.f_code.co_filename
-        if filename == _COMMAND:
-            return None  # what started the command is nobody's kernel
-        if outside(filename) and not of_python(filename):
-            return Position(named(filename), line_of(frame))
+        code = frame.f_code
+        filename = code.co_filename
+        ends = _ends.get(filename)
+        if ends is None:
+            ends = _ends[filename] = filename == _COMMAND or (outside(filename) and not of_python(filename))
+        if ends:
+            return None if filename == _COMMAND else _position(code, frame.f_lasti)     # what started the command is nobody's kernel
         frame = frame.f_back
     return None
+
+
+_ends: dict[str, bool] = {}
+"""Whether the way up the stack ends at a frame of this file."""
+
+
+def _position(code: CodeType, at: int) -> Position:
+    """The place in the source of the instruction at an offset of a function's code."""
+    found = _positions.get((id(code), at))
+    if found is None or found[0] is not code:
+        if len(_positions) >= MOST:
+            _positions.clear()
+        found = _positions[id(code), at] = code, Position(named(code.co_filename), _line(code, at))
+    return found[1]
+
+
+MOST = 1 << 15
+"""Places of instructions that are kept."""
+_positions: dict[tuple[int, int], tuple[CodeType, Position]] = {}
 
 
 def named(filename: str) -> str:
@@ -79,22 +100,14 @@ def outside(filename: str) -> bool:
     return (not filename.startswith(_PACKAGE) or filename.startswith(_KERNELS)) and filename != _CONTEXTLIB
 
 
-def line_of(frame: FrameType) -> int:
-    """The current line of a frame. `f_lineno` reads the function's line table from its start, which is quadratic in a long trace."""
-    code = frame.f_code
-    for table in _tables:
-        if table.code is code:
-            break
-    else:
-        if len(code.co_code) < LONG:
-            return frame.f_lineno
-        table = _Table(code)
-        _tables[:] = [*_tables[-3:], table]
-    return table.lines[bisect_right(table.starts, frame.f_lasti) - 1] or frame.f_lineno
-
-
-LONG = 1 << 13
-"""A line table is made for functions with at least this many bytes of code."""
+def _line(code: CodeType, at: int) -> int:
+    """The line of an instruction. A frame's own `f_lineno` reads the line table from its start, which is quadratic in a long trace."""
+    table = _tables.get(id(code))
+    if table is None or table.code is not code:
+        if len(_tables) >= FUNCTIONS:
+            _tables.clear()
+        table = _tables[id(code)] = _Table(code)
+    return table.lines[bisect_right(table.starts, at) - 1] or code.co_firstlineno
 
 
 class _Table:
@@ -107,4 +120,6 @@ class _Table:
         self.lines = [line for _, _, line in rows]
 
 
-_tables: list[_Table] = []
+FUNCTIONS = 1 << 9
+"""Functions whose lines are kept."""
+_tables: dict[int, _Table] = {}
