@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import sim, smem
-    from .attention.launch.decode import attention_decode
     from .dsl import debug
     from .dsl.descriptor import TensorMapFields
     from .dsl.function import func
@@ -57,6 +56,12 @@ if TYPE_CHECKING:
     from .smem import MBarrier, MBarriers, Shared, Tile
     from .tuning.auto import autotune
     from .tuning.space import Space
+
+    # Said again and not imported: a type checker would read all bundled kernels with it.
+    def attention_decode(q: Any, k_cache: Any, v_cache: Any, page_table: Any, lengths: Any, *, scale: float | None = None,
+                         return_lse: bool = False, out: Any = None, lse: Any = None, splits: int | None = None, workspace: Any = None,
+                         stream: Any = None) -> Any:
+        """softmax(scale q k^T) v of one query for each sequence and head, over a paged cache: see `ptxkit.attention`."""
 
 __version__ = "0.1.0"
 __all__ = [

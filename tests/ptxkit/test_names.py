@@ -57,12 +57,26 @@ def test_type_checkers_see_the_same_names() -> None:
     (guarded,) = (node for node in source.body if isinstance(node, ast.If))
     shown = {}
     for node in guarded.body:
-        assert isinstance(node, ast.ImportFrom)
-        shown |= {alias.name: f".{node.module or ''}" for alias in node.names}
+        assert isinstance(node, ast.ImportFrom | ast.FunctionDef)
+        shown |= {alias.name: f".{node.module or ''}" for alias in node.names} if isinstance(node, ast.ImportFrom) \
+            else {node.name: ptxkit._WHERE[node.name]}
     table = {**ptxkit._WHERE, **{name: module.removesuffix(name).rstrip(".") or "." for name, module in ptxkit._MODULES.items()
                                  if name in ptxkit.__all__}}
     assert shown == table
     assert sorted(shown) == sorted(ptxkit.__all__)
+
+
+def test_what_is_said_again_is_what_is_defined() -> None:
+    source = ast.parse((ROOT / "ptxkit" / "__init__.py").read_text(encoding="utf-8"))
+    (guarded,) = (node for node in source.body if isinstance(node, ast.If))
+    said = [node for node in guarded.body if isinstance(node, ast.FunctionDef)]
+    assert said
+    for node in said:
+        path = ROOT.joinpath("ptxkit", *ptxkit._WHERE[node.name].split(".")).with_suffix(".py")
+        (defined,) = (each for each in ast.parse(path.read_text(encoding="utf-8")).body
+                      if isinstance(each, ast.FunctionDef) and each.name == node.name)
+        assert ast.unparse(node.args) == ast.unparse(defined.args)
+        assert ast.unparse(node.returns or ast.Constant(None)) == ast.unparse(defined.returns or ast.Constant(None))
 
 
 def test_a_package_lists_its_names() -> None:
