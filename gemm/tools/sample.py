@@ -47,7 +47,7 @@ from ..problem.dense import PLAIN, Arrays
 from ..problem.dense import Problem as Asked
 from .bench import run as bench
 from .bench.operands import ERROR, TORCH_NAMES
-from .bench.shapes import BYTES, Problem, drawn
+from .bench.shapes import BYTES, Problem, drawn, extent
 from .problems import described
 
 POOL_BYTES = 4 << 30
@@ -66,7 +66,8 @@ MOST_SPLIT_TILES = 600          # work tiles of a split K that are worth a measu
 class Part:
     """A kind of product, and its share of the time. `rows`: the M that are drawn up to 64, since each multiple of 8 can have kernels of
     its own there; without any, M is larger. `kind`: "few": M is one of `rows` alone; "batched": batches of 2 to 128 products; "long": at
-    most a wave of 128 x 128 tiles with a long K, the products that are lost most often."""
+    most a wave of 128 x 128 tiles with a long K, the products that are lost most often; "large": weights of large models, every other one
+    with an M of `rows`."""
 
     dtype: str
     layout: str
@@ -85,7 +86,11 @@ PARTS = (Part("bf16", "nt", 0.14), Part("bf16", "nn", 0.12), Part("bf16", "tn", 
          Part("e4m3", "nt", 0.08), Part("f32", "nt", 0.06),
          *(Part("bf16", layout, 0.07, FEW, "batched") for layout in ("nt", "nn", "tn", "tt")),
          *(Part("bf16", layout, 0.04, FEW, "few") for layout in ("nt", "nn", "tn", "tt")),
-         *(Part("bf16", layout, 0.04, kind="long") for layout in ("nt", "nn", "tn", "tt")))
+         *(Part("bf16", layout, 0.04, kind="long") for layout in ("nt", "nn", "tn", "tt")),
+         Part("bf16", "nt", 0.05, FEW, "large"), Part("e4m3", "nt", 0.03, FEW, "large"),
+         *(Part("bf16", layout, 0.02, FEW, "large") for layout in ("nn", "tn", "tt")))
+LARGE_ROWS, LARGE_N, LARGE_K = (65, 16_384), (4096, 131_072), (1024, 16_384)
+LARGE_BYTES, LARGE_FLOPS = (50 << 20, 3 << 30), 3e12        # of a large product: more than most others have, and less than the pool
 
 
 def products(part: Part, seed: int) -> Iterator[Problem]:
@@ -93,6 +98,9 @@ def products(part: Part, seed: int) -> Iterator[Problem]:
     source = random.Random(seed)
     for turn in itertools.count():
         kind = ("any8", "aligned")[turn % 2]
+        if part.kind == "large":
+            yield _large(part, source, 64 if kind == "aligned" else 16)
+            continue
         found, = drawn(source.getrandbits(30), 1, kind, [part.dtype], part.layout, part.kind == "batched")
         if part.kind == "few":
             found = replace(found, m=source.choice(part.rows))
@@ -101,6 +109,14 @@ def products(part: Part, seed: int) -> Iterator[Problem]:
         long = -(-found.m // 128) * -(-found.n // 128) <= ONE_WAVE and found.k >= LONG
         if (found.m > ONE_BLOCK or part.rows) and (long or part.kind != "long"):
             yield found
+
+
+def _large(part: Part, source: random.Random, unit: int) -> Problem:
+    while True:
+        m = source.choice(part.rows) if source.random() < 0.5 else extent(source, LARGE_ROWS, 1 if part.layout[0] == "n" else 8)
+        found = Problem(m, extent(source, LARGE_N, unit), extent(source, LARGE_K, unit), part.dtype, part.layout)
+        if LARGE_BYTES[0] <= found.bytes <= LARGE_BYTES[1] and found.flops <= LARGE_FLOPS:
+            return found
 
 
 def generated(asked: Asked) -> list[DenseConfig]:

@@ -148,3 +148,15 @@ def test_samples_of_long_products_have_at_most_a_wave_of_tiles():
         assert problem.m > 64
         assert -(-problem.m // 128) * -(-problem.n // 128) <= sample.ONE_WAVE
         assert problem.k >= sample.LONG
+
+
+def test_samples_of_large_products_have_weights_that_no_other_part_has():
+    parts = [part for part in sample.PARTS if part.kind == "large"]
+    assert {part.name for part in parts} == {"bf16 nt large", "bf16 nn large", "bf16 tn large", "bf16 tt large", "e4m3 nt large"}
+    for part in parts:
+        drawn = list(itertools.islice(sample.products(part, 11), 40))
+        assert {problem.m in part.rows for problem in drawn} == {True, False}
+        assert any(problem.n > shapes.RANDOM_COLUMNS[1] for problem in drawn)
+        assert all(sample.LARGE_BYTES[0] <= problem.bytes <= sample.LARGE_BYTES[1] for problem in drawn)
+        assert all(problem.flops <= sample.LARGE_FLOPS for problem in drawn)
+        assert all(described(problem).misaligned is None or not described(problem).misaligned for problem in drawn)
