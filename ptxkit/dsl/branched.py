@@ -11,9 +11,10 @@ from ..errors import TraceError
 from ..grammar.errors import Position
 from .bytecode import loaded, local
 from .changes import check_changes
-from .held import INSIDE, Held, differ, line_at, position, stays, stored, users
+from .held import INSIDE, Held, differ, position, stays, stored, users
 from .plain import changed, own_values
 from .reg import Negated, Ptr, Reg, Value, Vec
+from .source import line_at
 
 if TYPE_CHECKING:
     from .regions import Region

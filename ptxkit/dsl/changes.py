@@ -13,9 +13,10 @@ from typing import Any
 
 from ..errors import TraceError
 from .bytecode import closed_over, loaded, loads_between, local
-from .held import FUNCTION, INSIDE, ITERATOR, MAPPING, OBJECT, SEQUENCE, SET, Held, Holder, contents, line_at, position, stored
+from .held import FUNCTION, INSIDE, ITERATOR, MAPPING, OBJECT, SEQUENCE, SET, Held, Holder, contents, position, stored
 from .plain import changed
 from .reg import Value
+from .source import line_at
 from .taken import ended, grown, is_own, keys, lost
 from .touched import ATTRIBUTE, ITEM, NAME, Body, methods_of, read_first
 

@@ -29,7 +29,7 @@ from ..grammar.errors import Position
 from .bytecode import globals_stored, left_early
 from .iterators import is_iterator, state
 from .reg import Negated, Ptr, Reg, Value, Vec
-from .source import named, of_python, outside
+from .source import line_at, named, of_python, outside
 
 DEPTH = 3
 """How deep lists, dicts and attributes are looked into."""
@@ -331,15 +331,10 @@ def stored(frame: FrameType, begin: int, path: str) -> int | None:
     return None
 
 
-def line_at(code: CodeType, offset: int) -> int | None:
-    """The line of the instruction at an offset of a function's code."""
-    return next((line for first, last, line in code.co_lines() if first <= offset < last), None)
-
-
 def position(frame: FrameType, line: int | None) -> Position | None:
     """A line of the frame's source."""
     return Position(named(frame.f_code.co_filename), line) if line else None
 
 
 __all__ = ["CLASS", "FUNCTION", "INSIDE", "ITERATOR", "MAPPING", "OBJECT", "SEQUENCE", "SET", "Held", "Holder", "caller", "contents",
-           "differ", "line_at", "position", "same", "stays", "stored", "users"]
+           "differ", "position", "same", "stays", "stored", "users"]

@@ -49,7 +49,7 @@ def _position(code: CodeType, at: int) -> Position:
     if found is None or found[0] is not code:
         if len(_positions) >= MOST:
             _positions.clear()
-        found = _positions[id(code), at] = code, Position(named(code.co_filename), _line(code, at))
+        found = _positions[id(code), at] = code, Position(named(code.co_filename), line_at(code, at) or code.co_firstlineno)
     return found[1]
 
 
@@ -100,14 +100,16 @@ def outside(filename: str) -> bool:
     return (not filename.startswith(_PACKAGE) or filename.startswith(_KERNELS)) and filename != _CONTEXTLIB
 
 
-def _line(code: CodeType, at: int) -> int:
-    """The line of an instruction. A frame's own `f_lineno` reads the line table from its start, which is quadratic in a long trace."""
+def line_at(code: CodeType, at: int) -> int | None:
+    """The line of the instruction at an offset of a function's code.
+
+    A frame's own `f_lineno` reads the line table from its start, which is quadratic in a long trace."""
     table = _tables.get(id(code))
     if table is None or table.code is not code:
         if len(_tables) >= FUNCTIONS:
             _tables.clear()
         table = _tables[id(code)] = _Table(code)
-    return table.lines[bisect_right(table.starts, at) - 1] or code.co_firstlineno
+    return table.lines[bisect_right(table.starts, at) - 1]
 
 
 class _Table:

@@ -46,7 +46,7 @@ white-space:pre-wrap;color:inherit}
 """
 LONG = 40
 """Characters of a word in a table up to which it is not broken."""
-SUFFIXES = frozenset((".py", ".cu", ".cuh", ".h", ".hpp", ".cc", ".cpp", ".ptx"))
+SUFFIXES = frozenset((".py", ".cu", ".cuh", ".h", ".hpp", ".hh", ".c", ".cc", ".cpp", ".cxx", ".inl", ".ptx"))
 """Files that a text may name and whose lines are then shown: sources, nothing else of the machine."""
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 _MEDIA = re.compile(r"@media[^{]*\{(?:[^{}]*\{[^{}]*\})*\s*\}")

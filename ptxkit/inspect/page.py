@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path, PurePath
 
 from ..errors import Position
+from ..html.parts import SUFFIXES
 from .classes import CLASSES
 from .facts import EntryFacts
 from .panes import STRIPES, Listing, panes
@@ -16,8 +17,6 @@ from .sections import Section, sections
 from .shared_map import drawn
 from .style import STYLE
 
-SUFFIXES = frozenset((".py", ".cu", ".cuh", ".h", ".hpp", ".hh", ".c", ".cc", ".cpp", ".cxx", ".inl", ".ptx"))
-"""Files that a PTX text may name and that the page then shows: sources, nothing else of the machine."""
 PLACES = ("line", "where", "first PTX line")
 """The heads of columns whose cells are links to the panes."""
 _NUMBER = re.compile(r"-?[\d,]+(?:\.\d+)?")
@@ -167,4 +166,4 @@ def _places(cell: str, known: Sequence[int | None], lines: int) -> str:
                      else escape(word) for word, line in zip(words, known, strict=True))
 
 
-__all__ = ["SUFFIXES", "Listing", "page", "sources"]
+__all__ = ["Listing", "page", "sources"]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import AssembleError, NoToolError, Position, PtxkitError
+from ..html.parts import SUFFIXES
 from ..sass.listing import MachineLine
 from .linked import linked
-from .page import SUFFIXES
 
 if TYPE_CHECKING:
     from ..dsl.traced import Traced

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..grammar.errors import Position
-from ..inspect.page import SUFFIXES
+from ..html.parts import SUFFIXES
 
 if TYPE_CHECKING:
     from ..sim.program import Op
