@@ -34,18 +34,18 @@ class Branched:
         """Raise if a name or slot now holds what the body did not make, and is read later."""
         for frame, begin, held, numbers in self.frames:
             stays(frame, begin, region.kind)
-            code, end, own, before = frame.f_code, frame.f_lasti, frame.f_locals, held.values
+            code, end, own = frame.f_code, frame.f_lasti, frame.f_locals
             for name, old in numbers.items() if begin < end else ():
                 new = own.get(name, old)
-                if new is old or not changed(old, new) or (isinstance(new, Value) and not _older(region, new, before)):
+                if new is old or not changed(old, new) or (isinstance(new, Value) and not _older(region, new, held.values)):
                     continue
                 if local(code, name) and loaded(code, name, end) is not None:
                     _refuse(region.kind, name, new, position(frame, stored(frame, begin, name)))
             changes = held.changed()
             check_changes(frame, begin, held, changes, numbers, own, partial(_refuse_change, region.kind, frame), after=True)
-            if not changes and not held.bound(own):
+            if not changes and not held.rebound(own):
                 continue
-            now = Held(frame, own).values
+            before, now = held.elements(but_names=True), Held(frame, own).elements(but_names=True)
             for path, older in before.items():
                 new = now.get(path, older)
                 if new is older or not differ(older, new) or not _older(region, new, before):

@@ -113,11 +113,22 @@ class Held:
             else:
                 self.holders.append(Holder(name, value, kind, contents(value, kind)))
 
+    def elements(self, *, but_names: bool = False) -> dict[str, Value]:
+        """The values, and of a Vec each element; `but_names`: a Vec that a name itself stands for is one value. So is the last one of a
+        list, which may grow."""
+        found: dict[str, Value] = {}
+        for path, value in self.values.items():
+            if type(value) is not Vec or path.endswith("[-1]") or (but_names and path.isidentifier()):
+                found[path] = value
+            else:
+                found.update((f"{path}[{i}]", each) for i, each in enumerate(value.elements) if isinstance(each, Value))
+        return found
+
     def changed(self) -> list[Holder]:
         """The objects that contain something else now."""
         return [holder for holder in self.holders if not same(holder)]
 
-    def bound(self, own: Mapping[str, Any]) -> bool:
+    def rebound(self, own: Mapping[str, Any]) -> bool:
         """Whether a name stands for another object now."""
         all_ = self._all
         return any(value is not (own[name] if name in own else all_.get(name)) for name, value in self._names)

@@ -51,10 +51,12 @@ class Names:
             check_plain(frame, begin, numbers, own_names, region.kind)
             changes = held.changed()
             check_changes(frame, begin, held, changes, numbers, own_names, partial(refuse_number, frame, begin, region.kind))
-            if not changes and not held.bound(own_names):
+            if not changes and not held.rebound(own_names):
                 continue
-            for path, old, new in _pairs(held.values, Held(frame, own_names).values):
-                if not differ(old, new) or not _used(builder, region, old):
+            now = Held(frame, own_names).elements()
+            for path, old in held.elements().items():
+                new = now.get(path, old)
+                if new is old or not differ(old, new) or not _used(builder, region, old):
                     continue
                 if path.endswith("[-1]") and _read_after(builder, region, old, new):
                     continue                         # the list has grown, and all of it is read
@@ -73,16 +75,6 @@ class Names:
             for name, value in values.items():
                 if own.get(name) is value and local(frame.f_code, name):
                     yield name, frame, begin
-
-
-def _pairs(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """The paths that lead to another value now, and both; of a Vec each element."""
-    for path, old in before.items():
-        new = now.get(path, old)
-        if isinstance(old, Vec) and isinstance(new, Vec):
-            yield from ((f"{path}[{i}]", one, other) for i, (one, other) in enumerate(zip(old, new, strict=False)) if one is not other)
-        elif new is not old and not isinstance(old, Vec):
-            yield path, old, new
 
 
 def check_namesakes(builder: Builder, region: Region, names: Names, values: Mapping[str, Any]) -> None:

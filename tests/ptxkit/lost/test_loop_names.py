@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ptxkit import Ptr, Reg, Vec, for_range, smem
+from ptxkit import Ptr, Reg, Vec, for_range, kernel, smem
 from ptxkit.errors import TraceError
 from ptxkit.ptx import add, ld, mov, sub
 from ptxkit.ptx import st as store
@@ -234,3 +234,36 @@ def test_in_an_exit_stack() -> None:
             total = total + 1                                                    # wrong
 
     refused(kernel, "the loop loses `total`")
+
+
+def test_vectors_and_lists_may_take_each_other_s_place() -> None:
+    @kernel(block=32)
+    def vector_to_list(x: Ptr[f32]) -> None:
+        sums = Vec([mov.f32(0.0), mov.f32(1.0)])
+        with for_range(4):
+            sums = [add.rn.f32(each, each) for each in sums]
+
+    @kernel(block=32)
+    def list_to_vector(x: Ptr[f32]) -> None:
+        sums = [mov.f32(0.0), mov.f32(1.0)]
+        with for_range(4):
+            sums = Vec([add.rn.f32(each, each) for each in sums])
+
+    @kernel(block=32)
+    def in_a_list(x: Ptr[f32]) -> None:
+        sums = [Vec([mov.f32(0.0), mov.f32(1.0)])]
+        with for_range(4):
+            sums[0] = [add.rn.f32(each, each) for each in sums[0]]
+
+    @kernel(block=32)
+    def grown(x: Ptr[f32]) -> None:
+        sums = [Vec([mov.f32(0.0), mov.f32(1.0)])]
+        with for_range(4):
+            sums.append(Vec([add.rn.f32(each, each) for each in sums[0]]))
+            for each in (*sums[0], *sums[-1]):
+                store.global_.f32(x, each)
+
+    for wrong in (vector_to_list, list_to_vector, in_a_list):
+        with pytest.raises(TraceError, match="the loop loses `sums"):
+            wrong.ptx()
+    assert grown.ptx().count("st.global.f32") == 4
