@@ -110,7 +110,7 @@ class Trees:
             for level in which:
                 leaf += leaf
                 leaf += answers.take(level, axis=0)
-            found.append(self.leaves.take(tree + leaf).sum(axis=0))
+            found.append(self.leaves.take(tree + leaf).sum(axis=0, dtype=np.float64))
         return np.concatenate(found)
 
 

@@ -10,6 +10,8 @@ import dis
 from functools import lru_cache
 from types import CodeType
 
+from .source import line_at
+
 LEAVES = ("RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 """Instructions after which the next one is not executed."""
 _JUMPS = {*dis.hasjrel, *dis.hasjabs}
@@ -53,7 +55,6 @@ def loaded(code: CodeType, name: str, after: int, until: int | None = None) -> i
     """
     steps = steps_of(code)
     place = {each.offset: i for i, each in enumerate(steps)}
-    lines = [(first, last, line) for first, last, line in code.co_lines()]
     waiting = [i for i, each in enumerate(steps) if each.offset > after][:1]
     seen: set[int] = set()
     while waiting:
@@ -64,7 +65,7 @@ def loaded(code: CodeType, name: str, after: int, until: int | None = None) -> i
         each = steps[i]
         loads, stores = moves(each)
         if name in loads:
-            return next((line for first, last, line in lines if first <= each.offset < last and line), code.co_firstlineno)
+            return line_at(code, each.offset) or code.co_firstlineno
         if name in stores:
             continue
         if each.opcode in _JUMPS:
@@ -91,7 +92,7 @@ def closed_over(code: CodeType, name: str, after: int, until: int) -> int | None
     """The line between two offsets where a function inside this one is made that uses a name; None if there is none."""
     at = next((each.offset for each in steps_of(code)
                if after < each.offset < until and each.opname == "LOAD_CLOSURE" and each.argval == name), None)
-    return None if at is None else next((line for first, last, line in code.co_lines() if first <= at < last), None)
+    return None if at is None else line_at(code, at)
 
 
 def loads_between(code: CodeType, after: int, until: int) -> set[str]:

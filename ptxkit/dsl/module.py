@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,6 @@ class ModuleBuilder:
         self.marks: Table | None = None
         self.joined = False  # whether labels that control flow makes at one place are one
         self._files: dict[str, int] = {} if files is None else files
-        self._has: set[str] = set()                                  # targets whose instructions this one has
 
     @property
     def cluster_size(self) -> int:
@@ -85,10 +85,7 @@ class ModuleBuilder:
         """Raise the module's `.version` to the one that the instruction needs. Raises TraceError if the target does not support it."""
         if signature.since > self.since:
             self.since = signature.since
-        if signature.target not in self._has:
-            if has(self.target, signature.target):
-                self._has.add(signature.target)
-                return
+        if not has(self.target, signature.target):
             raise TraceError(f"`{signature.opcode}` needs {signature.target}, this kernel's target is {self.target}: "
                              f"say @kernel(target=\"{signature.target}\")")
 
@@ -107,6 +104,7 @@ class ModuleBuilder:
                      for index, path in self.files.items())
 
 
+@cache
 def has(target: str, needed: str) -> bool:
     """Whether code for `target` may use an instruction that needs `needed`: `sm_90a` has all of `sm_90`, but not the other way round."""
     if needed.endswith("a"):

@@ -21,8 +21,6 @@ from .trace import Builder
 def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any]) -> None:
     """Check and record one emitted instruction. `values` are the Python operands, one per parameter."""
     mnemonic = signature.form.mnemonic
-    if mnemonic not in _OBSERVED and not builder.remote:
-        return
     if mnemonic == "mapa" or (builder.remote and mnemonic in MOVES):
         _mapped(builder, mnemonic, values)
     if mnemonic in ("ld", "st"):
@@ -45,9 +43,6 @@ def observe(builder: Builder, signature: forms.Signature, values: Sequence[Any])
         _operands_of_mma(signature, values)
 
 
-_OBSERVED = frozenset(("mapa", "ld", "st", "atom", "red", "setp", "set", "min", "max", "div", "rem", "cp", "tensormap", "prefetch",
-                       "mbarrier", "bra", "setmaxnreg", "wgmma"))
-"""Instructions with a check or a record of their own."""
 MOVES = ("mov", "add", "sub", "mad", "cvt", "selp", "or", "xor")
 """What an address goes through."""
 

@@ -103,7 +103,8 @@ def outside(filename: str) -> bool:
 def line_at(code: CodeType, at: int) -> int | None:
     """The line of the instruction at an offset of a function's code.
 
-    A frame's own `f_lineno` reads the line table from its start, which is quadratic in a long trace."""
+    A frame's own `f_lineno` reads the line table from its start, which is quadratic in a long trace.
+    """
     table = _tables.get(id(code))
     if table is None or table.code is not code:
         if len(_tables) >= FUNCTIONS:

@@ -159,4 +159,4 @@ def test_samples_of_large_products_have_weights_that_no_other_part_has():
         assert any(problem.n > shapes.RANDOM_COLUMNS[1] for problem in drawn)
         assert all(sample.LARGE_BYTES[0] <= problem.bytes <= sample.LARGE_BYTES[1] for problem in drawn)
         assert all(problem.flops <= sample.LARGE_FLOPS for problem in drawn)
-        assert all(described(problem).misaligned is None or not described(problem).misaligned for problem in drawn)
+        assert not any(described(problem).misaligned for problem in drawn)
