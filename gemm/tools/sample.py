@@ -80,7 +80,7 @@ class Part:
         return " ".join(filter(None, (self.dtype, self.layout, self.kind)))
 
 
-FEW = (16, 32, 48, 64)
+FEW = tuple(range(16, ONE_BLOCK + 1, 8))
 ONE_WAVE, LONG = H100.sms, 1536     # tiles, and K, of a long product; the same products on every card
 PARTS = (Part("bf16", "nt", 0.14), Part("bf16", "nn", 0.12), Part("bf16", "tn", 0.10), Part("bf16", "tt", 0.10),
          Part("e4m3", "nt", 0.08), Part("f32", "nt", 0.06),
