@@ -87,7 +87,7 @@ PARTS = (Part("bf16", "nt", 0.14), Part("bf16", "nn", 0.12), Part("bf16", "tn", 
          *(Part("bf16", layout, 0.07, FEW, "batched") for layout in ("nt", "nn", "tn", "tt")),
          *(Part("bf16", layout, 0.04, FEW, "few") for layout in ("nt", "nn", "tn", "tt")),
          *(Part("bf16", layout, 0.04, kind="long") for layout in ("nt", "nn", "tn", "tt")),
-         Part("bf16", "nt", 0.05, FEW, "large"), Part("e4m3", "nt", 0.03, FEW, "large"),
+         Part("bf16", "nt", 0.05, FEW, "large"), Part("e4m3", "nt", 0.03, FEW, "large"), Part("f32", "nt", 0.03, FEW, "large"),
          *(Part("bf16", layout, 0.02, FEW, "large") for layout in ("nn", "tn", "tt")))
 LARGE_ROWS, LARGE_N, LARGE_K = (65, 16_384), (4096, 131_072), (1024, 16_384)
 LARGE_BYTES, LARGE_FLOPS = (50 << 20, 3 << 30), 3e12        # of a large product: more than most others have, and less than the pool
