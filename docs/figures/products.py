@@ -14,12 +14,12 @@ SAMPLE, SAMPLE_H200 = "2026-11-26-h100-sample", "2026-11-28-h200-sample"
 BURST = "2026-11-23-h200-burst"
 
 KINDS = {
-    "aligned": ("random:6501:150:aligned", "random:7401:150:aligned", "N, K multiples of 64", "#3a7d00"),
-    "any8": ("random:6502:150:any8", "random:7402:150:any8", "N, K multiples of 8", "#1f6fb4"),
-    "batched": ("random:6503:100 and 6703:150:any8:batched", "random:7403:150:any8:batched", "the same, batches of 2 to 128", "#7a5aa6"),
-    "e4m3": ("random:6604:150 --dtype e4m3", "random:7104:150 --dtype e4m3", "e4m3, one scale, multiples of 16", "#c96a00"),
-    "tf32": ("random:6605:150 --dtype f32", "random:7105:150 --dtype f32", "tf32, multiples of 4", "#b04a5a"),
-    "any": ("random:6606:150:any", "random:7106:150:any", "any N, K and base address", "#555555"),
+    "aligned": ("random:6501:150:aligned", "random:7501:150:aligned", "N, K multiples of 64", "#3a7d00"),
+    "any8": ("random:6502:150:any8", "random:7502:150:any8", "N, K multiples of 8", "#1f6fb4"),
+    "batched": ("random:6503:100 and 6703:150:any8:batched", "random:7603:150:any8:batched", "the same, batches of 2 to 128", "#7a5aa6"),
+    "e4m3": ("random:6604:150 --dtype e4m3", "random:7504:150 --dtype e4m3", "e4m3, one scale, multiples of 16", "#c96a00"),
+    "tf32": ("random:6605:150 --dtype f32", "random:7605:150 --dtype f32", "tf32, multiples of 4", "#b04a5a"),
+    "any": ("random:6606:150:any", "random:7506:150:any", "any N, K and base address", "#555555"),
 }
 """The run on an H100, that on an H200, what their products are, and their colour in the plot."""
 
@@ -78,14 +78,20 @@ def transfer_table() -> str:
     return block(lines)
 
 
-def second_table() -> str:
-    """The regret on an H200 of products of a second sample, by what the choice knows."""
-    found, kinds = record(SAMPLE_H200)["second"]["by what the choice knows"], ("M > 64", "batched", "few rows", "long", "large", "e4m3")
-    lines = header("what the choice knows | M over 64 | batches | 16 to 64 rows | long K | large | e4m3, large | all beside cuBLAS")
-    for known, told in found.items():
-        means = ["" if known.startswith("the best") else f"{told[kind][1]:.3f}, {told[kind][2]:.3f}" for kind in kinds]
-        lines.append(f"| {known} | {' | '.join(means)} | {', '.join(f'{ratio:.3f}' for ratio in told['all'][4:])} |")
-    return block(lines)
+def sample_table(which: str) -> Figure:
+    """The regret on an H200 of products of a later sample, by what the choice knows."""
+    titles = {"M > 64": "M over 64", "batched": "batches", "few rows": "16 to 64 rows", "long": "long K", "large": "large", "e4m3": "e4m3, large",
+              "f32": "tf32"}
+
+    def of() -> str:
+        found = record(SAMPLE_H200)[which]["by what the choice knows"]
+        kinds = [kind for kind in titles if all(kind in told for told in found.values())]
+        lines = header(" | ".join(["what the choice knows", *(titles[kind] for kind in kinds), "all beside cuBLAS"]))
+        for known, told in found.items():
+            means = ["" if known.startswith("the best") else f"{told[kind][1]:.3f}, {told[kind][2]:.3f}" for kind in kinds]
+            lines.append(f"| {known} | {' | '.join(means)} | {', '.join(f'{ratio:.3f}' for ratio in told['all'][4:])} |")
+        return block(lines)
+    return of
 
 
 def random_mean(kind: str, card: str) -> Figure:
@@ -156,7 +162,7 @@ FIGURES: dict[str, Figure] = {
     "random.rings": lambda: str(len(points_of("h200"))),
     "trees.table": trees_table,
     "trees.h200.table": transfer_table,
-    "trees.second.table": second_table,
+    **{f"trees.{which}.table": sample_table(which) for which in ("second", "third", "fourth")},
     **{f"{name}.{kind}{which}": of(kind, card) for card, name in (("h100", "random"), ("h200", "random.h200"))
        for kind in (*KINDS, *OTHERS) for which, of in (("", random_mean), (".least", random_least), (".worst", random_worst))},
     **{f"{name}.e4m3.alone.{which}": lambda card=card, of=of: f"{of(ratios('e4m3', card, 2)):.3f}"     # type: ignore[misc]
