@@ -80,8 +80,8 @@ def transfer_table() -> str:
 
 def sample_table(which: str) -> Figure:
     """The regret on an H200 of products of a later sample, by what the choice knows."""
-    titles = {"M > 64": "M over 64", "batched": "batches", "few rows": "16 to 64 rows", "long": "long K", "large": "large", "e4m3": "e4m3, large",
-              "f32": "tf32"}
+    titles = {"M > 64": "M over 64", "batched": "batches", "few rows": "16 to 64 rows", "long": "long K", "large": "large",
+              "e4m3": "e4m3, large", "f32": "tf32"}
 
     def of() -> str:
         found = record(SAMPLE_H200)[which]["by what the choice knows"]

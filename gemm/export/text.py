@@ -161,7 +161,6 @@ def _scale_notes(scales: str) -> tuple[str, ...]:
 def pack(name: str, said: Sequence[str], tables: Sequence[Table], card: Card, groups: str = "") -> tuple[str, str]:
     """The header of a pack, and its functions in C. `groups` is what the header says of group products."""
     big = name.upper()
-    kinds = "\n".join(f"    {big}_{word} = {number}," for number, word in enumerate(KINDS.values())).rstrip(",")
     products = tuple(dict.fromkeys(f"  {table.layer}: M {', '.join(str(most) for most, _ in table.choices)}" for table in tables))
     fields = (("int type;", f"{big}_BF16, ..."), ("uint64_t m, n, k;", ""), ("const void *a, *b;", "A [M, K], B [N, K]"),
               ("void *d;", "D [M, N]"), ("uint64_t lda, ldb, ldd;", "elements from line to line; 0: without gaps"),
@@ -174,10 +173,7 @@ def pack(name: str, said: Sequence[str], tables: Sequence[Table], card: Card, gr
     chooses = (f"The number of the configuration that a product gets, as ptxkit chooses on {card.name} for the next number of rows in the",
                f"table; -1, with a sentence in {name}_error(), where the pack has none. Needs no driver.")
     runs = "D = A B on `stream` (a CUstream or cudaStream_t) of the thread's current context."
-    head = f"""{text.comment(types)}enum {{
-{kinds}
-}};
-
+    head = f"""{text.comment(types)}{text.constants(big, "TYPES", KINDS.values())}
 {text.comment(LOAD_ALL)}int {name}_load(void);
 
 {text.comment(PREPARE)}int {name}_prepare(void *workspace, uint64_t bytes, void *stream);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from textwrap import wrap
 
@@ -31,10 +31,9 @@ def comment(lines: Sequence[str]) -> str:
 def header(name: str, said: Sequence[str], declarations: str) -> str:
     """The header: status codes, the error's sentence, and the export's own declarations."""
     big = name.upper()
-    codes = ",\n".join(f"    {big}_{word} = {number}" for number, word in enumerate(STATUS))
     return f"""{comment(said)}
-#ifndef PTXKIT_{big}_H
-#define PTXKIT_{big}_H
+#ifndef PTXKIT_{name}_H
+#define PTXKIT_{name}_H
 
 #include <stdint.h>
 
@@ -43,10 +42,7 @@ extern "C" {{
 #endif
 
 /* What each function returns. */
-enum {{
-{codes}
-}};
-
+{constants(big, "STATUS", STATUS)}
 /* One sentence on the last call in this thread that did not return {big}_OK. */
 const char *{name}_error(void);
 
@@ -57,6 +53,12 @@ const char *{name}_error(void);
 
 #endif
 """
+
+
+def constants(big: str, what: str, words: Iterable[str]) -> str:
+    """Constants from 0 on, `big` before each. Names that differ in case alone have the same ones: one of the headers defines them."""
+    lines = ",\n".join(f"    {big}_{word} = {number}" for number, word in enumerate(words))
+    return f"#ifndef PTXKIT_{big}_{what}\n#define PTXKIT_{big}_{what}\nenum {{\n{lines}\n}};\n#endif\n"
 
 
 def source(name: str, said: Sequence[str], parts: Sequence[str], own: str) -> str:
@@ -123,4 +125,5 @@ def prototype(head: str, parameters: Sequence[str]) -> str:
     return "\n".join(wrap(whole, WIDTH, subsequent_indent=" " * (len(head) + 1), break_long_words=False)).replace(SPACE, " ")
 
 
-__all__ = ["STATUS", "box_data", "comment", "cubin_data", "declared", "header", "kernel_data", "part", "prototype", "source", "words"]
+__all__ = ["STATUS", "box_data", "comment", "constants", "cubin_data", "declared", "header", "kernel_data", "part", "prototype", "source",
+           "words"]

@@ -318,6 +318,19 @@ def test_exports_stand_beside_each_other_in_a_program(tmp_path: Path) -> None:
         assert done.stdout.count("\n") == done.stdout.count("no driver: ") == len(names)
 
 
+@pytest.mark.skipif(CC is None, reason="no C compiler")
+def test_names_that_differ_in_case_alone_stand_beside_each_other(tmp_path: Path) -> None:
+    names = ("copy", "Copy", "COPY", "pack", "Pack")
+    for name in names[:3]:
+        nothing.export(tmp_path, name=name)
+    for name in names[3:]:
+        pack("gpt-2", tmp_path, rows=(3,), name=name)
+    calls = " || ".join(f"{name}_load() == {name.upper()}_OK" for name in names) + " || PACK_F16"
+    program = tmp_path / "program.c"
+    program.write_text("".join(f'#include "{name}.h"\n' for name in names) + f"int main(void) {{ return {calls}; }}\n")
+    subprocess.run([CC, *STRICT, "-c", str(program), "-o", str(tmp_path / "program.o"), f"-I{tmp_path}"], check=True)
+
+
 def test_an_export_depends_on_its_kernel_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cubin in the cache may have the line table of an earlier state of the sources, or none. An export has its own."""
     traced = vector_add.trace()
