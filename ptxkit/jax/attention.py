@@ -11,7 +11,7 @@ from ptxkit.errors import LaunchError
 
 from .framework import jax, jnp
 from .primitive import compute, varying_alike
-from .product import Product, check_integers, word_of
+from .product import Product, arrays, check_integers, word_of
 from .tangents import differentiable, none
 
 QUERIES = 256                   # of a step of the backward pass, which holds their scores with all keys
@@ -37,18 +37,17 @@ def attention(q: Any, k: Any, v: Any, *, is_causal: bool = False, scale: float |
     `cu_seqlens`: int32 [sequences + 1], rising from 0. Then q is [T, H, D], k and v [T, Hkv, D], and rows cu_seqlens[s] to
     cu_seqlens[s + 1] attend to one another. Rows that no sequence has are 0, and their lse is -inf.
     """
-    q, k, v = map(jnp.asarray, (q, k, v))
+    q, k, v, *more = arrays({"q": q, "k": k, "v": v}, {"cu_seqlens": cu_seqlens}).values()
     if isinstance(scale, jax.core.Tracer):
         raise LaunchError("scale is an array that jax traces: it is a number that is known when attention is traced; multiply q by it")
     check_scale(scale)
     if scale is None:
         scale = 1 / math.sqrt(math.prod(q.shape[-1:]) or 1)
     how = How(flag("is_causal", is_causal), float(scale), flag("return_lse", return_lse))
-    if cu_seqlens is None:
+    if not more:
         return _attend(how, *varying_alike(q, k, v), None)
-    starts = jnp.asarray(cu_seqlens)
-    check_integers("cu_seqlens", starts)
-    return _attend(how, *varying_alike(q, k, v, starts))
+    check_integers("cu_seqlens", *more)
+    return _attend(how, *varying_alike(q, k, v, *more))
 
 
 def _run(how: How, q: Any, k: Any, v: Any, cu_seqlens: Any) -> Any:

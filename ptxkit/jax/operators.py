@@ -13,7 +13,9 @@ from . import gradients, rows
 from .framework import jax, jnp
 from .gradients import Dense, Groups
 from .primitive import varying_alike
-from .product import check_integers, word_of
+from .product import arrays, check_integers, word_of
+
+_SCALES = {"scale_a": "a_scale", "scale_b": "b_scale"}
 
 
 def gemm(a: Any, b: Any, bias: Any = None, *, residual: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
@@ -28,7 +30,7 @@ def gemm(a: Any, b: Any, bias: Any = None, *, residual: Any = None, c: Any = Non
     """
     how = Dense(_number("alpha", alpha), _number("beta", beta), _named(activation), _result(a, out_dtype), batch_invariant, transpose_a,
                 transpose_b)
-    return _dense(gradients.dense, how, {"a": a, "b": b, "bias": bias, "residual": residual, "c": c})
+    return _dense(gradients.dense, how, arrays({"a": a, "b": b}, {"bias": bias, "residual": residual, "c": c}))
 
 
 def scaled_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, *, out_dtype: Any = None, use_fast_accum: bool = False,
@@ -41,7 +43,8 @@ def scaled_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, *,
     asked for a and b in that order. The result is bfloat16 unless `out_dtype` is given. The rest is as in `gemm`.
     """
     how = Dense(1.0, 0.0, _named(activation), _result(a, out_dtype), batch_invariant, transpose_a, transpose_b, use_fast_accum)
-    return _dense(gradients.scaled, how, {"a": a, "b": b, "bias": bias, "residual": residual, "a_scale": scale_a, "b_scale": scale_b})
+    given = arrays({"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b}, {"bias": bias, "residual": residual})
+    return _dense(gradients.scaled, how, {_SCALES.get(name, name): array for name, array in given.items()})
 
 
 def gated_gemm(a: Any, b: Any, *, out_dtype: Any = None, transpose_b: bool = False) -> Any:
@@ -50,7 +53,7 @@ def gated_gemm(a: Any, b: Any, *, out_dtype: Any = None, transpose_b: bool = Fal
     float16 or bfloat16. With `transpose_b` b is [2 N, K]: nothing is copied. The gradients compute the argument of silu again.
     jax.vmap over a alone adds rows to one product; products of mapped weights run one after another.
     """
-    a, b = jnp.asarray(a), jnp.asarray(b)
+    a, b = arrays({"a": a, "b": b}).values()
     columns, k = b.shape[::-1] if b.ndim == 2 and not transpose_b else b.shape if b.ndim == 2 else (0, 0)
     if not a.ndim or b.ndim != 2 or a.shape[-1] != k or columns % 2:
         shapes = "[2 N, K] with transpose_b=True" if transpose_b else "[K, 2 N]; pass a weight [2 N, K] with transpose_b=True"
@@ -75,7 +78,8 @@ def grouped_gemm(a: Any, b: Any, offs: Any, *, out_dtype: Any = None, activation
     the product that take each row of a, and -1 for none. Nothing checks that `back` is true.
     """
     how = Groups(_silu_and_mul(activation), _result(a, out_dtype), batch_invariant, clear_rest, transpose_b)
-    return _groups(gradients.groups, how, {"x": a, "w": b}, offs, gather, back)
+    given = arrays({"a": a, "b": b, "offs": offs}, {"gather": gather, "back": back})
+    return _groups(gradients.groups, how, {"x": given["a"], "w": given["b"]}, given["offs"], given.get("gather"), given.get("back"))
 
 
 def combine(y: Any, place: Any, weights: Any = None, *, starts: Any = None, back: Any = None, out_dtype: Any = None) -> Any:
@@ -87,8 +91,7 @@ def combine(y: Any, place: Any, weights: Any = None, *, starts: Any = None, back
     row t are starts[t] to starts[t + 1] - 1. The gradient of y sorts the numbers, unless `back`, int32 [S, choices of a row], has the
     choices (t K + k) that take each row of y, and -1 for none. Nothing checks that `back` is true.
     """
-    given = {name: jnp.asarray(array) for name, array in (("y", y), ("place", place), ("weights", weights), ("starts", starts),
-                                                           ("back", back)) if array is not None}
+    given = arrays({"y": y, "place": place}, {"weights": weights, "starts": starts, "back": back})
     if "back" in given:
         _check_back(given["back"], given["y"], "y")
     given = dict(zip(given, varying_alike(*given.values()), strict=True))
@@ -104,7 +107,8 @@ def scaled_grouped_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, offs: Any, *
     [M, K/128] and scale_b [G, K/128, N/128], also with `transpose_b`.
     """
     how = Groups(_silu_and_mul(activation), _result(a, out_dtype), batch_invariant, clear_rest, transpose_b, use_fast_accum)
-    return _groups(gradients.scaled_groups, how, {"x": a, "w": b, "x_scale": scale_a, "w_scale": scale_b}, offs)
+    *operands, offs = arrays({"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "offs": offs}).values()
+    return _groups(gradients.scaled_groups, how, dict(zip(("x", "w", "x_scale", "w_scale"), operands, strict=True)), offs)
 
 
 def weight_gradient(a: Any, b: Any, offs: Any, *, out_dtype: Any = None) -> Any:
@@ -113,7 +117,7 @@ def weight_gradient(a: Any, b: Any, offs: Any, *, out_dtype: Any = None) -> Any:
     float16 or bfloat16. offs is int32 [G + 1]. A group may have any length, also 0. The kernel reads rows of multiples of 8 elements:
     others are padded by XLA.
     """
-    a, b, offs = jnp.asarray(a), jnp.asarray(b), jnp.asarray(offs)
+    a, b, offs = arrays({"a": a, "b": b, "offs": offs}).values()
     if a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[0]:
         raise LaunchError(f"a has shape {a.shape} and b {b.shape}: groups along K are rows of both, as many in a as in b")
     if offs.ndim != 1 or not offs.shape[0]:
@@ -141,7 +145,7 @@ def _named(activation: str | None) -> str | None:
 
 def _result(a: Any, out_dtype: Any) -> str:
     """ptxkit's name of the result's type: the one asked for, that of the operands, or bfloat16 for fp8."""
-    dtype = jnp.asarray(a).dtype
+    dtype = arrays({"a": a})["a"].dtype
     if out_dtype is not None:
         return str(type_name(jnp.dtype(out_dtype)))
     return "bf16" if dtype.itemsize == 1 else word_of(dtype, "a")
@@ -153,9 +157,8 @@ def _silu_and_mul(activation: str | None) -> bool:
     return activation is not None
 
 
-def _dense(product: Any, how: Dense, named: dict[str, Any]) -> Any:
+def _dense(product: Any, how: Dense, given: dict[str, Any]) -> Any:
     """A dense product. Vectors are matrices of one row or column within."""
-    given = {name: jnp.asarray(operand) for name, operand in named.items() if operand is not None}
     a, b = given["a"], given["b"]
     for name, operand, turned in (("a", a, how.transpose_a), ("b", b, how.transpose_b)):
         if not operand.ndim:
@@ -171,8 +174,7 @@ def _dense(product: Any, how: Dense, named: dict[str, Any]) -> Any:
     return jnp.squeeze(out, axes) if axes else out
 
 
-def _groups(product: Any, how: Groups, named: dict[str, Any], offs: Any, gather: Any = None, back: Any = None) -> Any:
-    given, offs = {name: jnp.asarray(operand) for name, operand in named.items()}, jnp.asarray(offs)
+def _groups(product: Any, how: Groups, given: dict[str, Any], offs: Any, gather: Any = None, back: Any = None) -> Any:
     x, w = given["x"], given["w"]
     if x.ndim != 2 or w.ndim != 3:
         raise LaunchError(f"a has shape {x.shape} and b {w.shape}: groups of rows are a [M, K] and b [G, K, N]; a batch of products is "
@@ -182,7 +184,7 @@ def _groups(product: Any, how: Groups, named: dict[str, Any], offs: Any, gather:
                           f"({w.shape[0] + 1},) that begins with where the first one begins")
     check_integers("offs", offs)
     starts = offs if offs.shape[0] == w.shape[0] + 1 else jnp.pad(offs, (1, 0))
-    numbers = {name: jnp.asarray(array) for name, array in (("gather", gather), ("back", back)) if array is not None}
+    numbers = {name: array for name, array in (("gather", gather), ("back", back)) if array is not None}
     if "back" in numbers:
         if "gather" not in numbers:
             raise LaunchError("back says which rows of the product take each row of a that is gathered: give gather as well")
@@ -190,9 +192,9 @@ def _groups(product: Any, how: Groups, named: dict[str, Any], offs: Any, gather:
     if "gather" in numbers and (numbers["gather"].ndim != 1 or numbers["gather"].dtype != jnp.int32):
         raise LaunchError(f"gather is {numbers['gather'].dtype.name} {numbers['gather'].shape}: it is int32 [M], the row of a for each row "
                           "of the product")
-    arrays = varying_alike(*given.values(), starts, *numbers.values())
-    operands, others = dict(zip(given, arrays, strict=False)), dict(zip(numbers, arrays[len(given) + 1:], strict=True))
-    return product(how, operands, arrays[len(given)], *(others.get(name) for name in (("gather", "back") if others else ())))
+    alike = varying_alike(*given.values(), starts, *numbers.values())
+    operands, others = dict(zip(given, alike, strict=False)), dict(zip(numbers, alike[len(given) + 1:], strict=True))
+    return product(how, operands, alike[len(given)], *(others.get(name) for name in (("gather", "back") if others else ())))
 
 
 def _check_back(back: Any, rows: Any, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,17 @@ def word_of(dtype: Any, name: str) -> str:
         raise LaunchError(f"{name} has elements of {jnp.dtype(dtype).name}: a product has float16, bfloat16, float32, float8_e4m3fn or "
                           "float8_e5m2")
     return word
+
+
+def arrays(needed: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Arguments as jax arrays, by name. Optional ones that are None are left out. Raises LaunchError for what is no array."""
+    found: dict[str, Any] = {}
+    for name, value in (*needed.items(), *(pair for pair in (optional or {}).items() if pair[1] is not None)):
+        try:
+            found[name] = jnp.asarray(value)
+        except (TypeError, ValueError):
+            raise LaunchError(f"{name} is {'None' if value is None else type(value).__name__}: it must be an array") from None
+    return found
 
 
 def check_integers(name: str, array: Any) -> None:
@@ -140,5 +151,5 @@ def nbytes(array: ArrayView) -> int:
     return math.prod(array.shape) * TYPES[array.dtype].bits // 8
 
 
-__all__ = ["Call", "Product", "by_columns", "check", "check_integers", "dtype_of", "heads_before_rows", "nbytes", "read", "view", "views",
-           "word_of", "words"]
+__all__ = ["Call", "Product", "arrays", "by_columns", "check", "check_integers", "dtype_of", "heads_before_rows", "nbytes", "read", "view",
+           "views", "word_of", "words"]

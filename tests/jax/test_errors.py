@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import os
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ jax = wanted(__name__)
 
 import jax.numpy as jnp  # noqa: E402
 
+import ptxkit.jax  # noqa: E402
 from ptxkit.jax import (  # noqa: E402
     attention,
     combine,
     cpu,
     cpu_device,
+    gated_gemm,
     gemm,
     grouped_gemm,
     handler,
@@ -38,6 +41,13 @@ from tests.jax.test_dense import drawn  # noqa: E402
 A, W = drawn(0, (8, 16), jnp.bfloat16), drawn(1, (16, 24), jnp.bfloat16)
 X, E, OFFS = drawn(2, (8, 16), jnp.bfloat16), drawn(3, (2, 24, 16), jnp.bfloat16), jnp.asarray([3, 8], jnp.int32)
 HEADS, PLACE = drawn(5, (1, 5, 3, 64), jnp.bfloat16), jnp.asarray([[0, 1], [2, 3], [4, 5], [6, 7]], jnp.int32)
+ONE = jnp.ones(1, jnp.float32)
+NEEDED = {
+    gemm: {"a": A, "b": W}, scaled_gemm: {"a": A, "b": W, "scale_a": ONE, "scale_b": ONE}, gated_gemm: {"a": A, "b": W},
+    grouped_gemm: {"a": X, "b": E, "offs": OFFS}, scaled_grouped_gemm: {"a": X, "b": E, "scale_a": ONE, "scale_b": ONE, "offs": OFFS},
+    combine: {"y": X, "place": PLACE}, weight_gradient: {"a": X, "b": X, "offs": OFFS}, attention: {"q": HEADS, "k": HEADS, "v": HEADS},
+}
+"""The arguments without defaults of each function of arrays."""
 Q, ONE = drawn(4, (8, 128), jnp.float8_e4m3fn), jnp.ones(1)
 WRONG: dict[str, tuple[Any, str]] = {
     "shapes": (lambda: gemm(A, W.T), r"a has shape \(8, 16\) and b \(24, 16\): a is \[M, K\] and b \[K, N\]"),
@@ -92,6 +102,22 @@ def test_one_sentence(case: str) -> None:
     with cpu_device(), pytest.raises(LaunchError, match=sentence) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("call", NEEDED, ids=lambda call: call.__name__)
+@pytest.mark.parametrize("wrong", [None, "x", object(), [[1.0], [1.0, 2.0]]], ids=["None", "text", "object", "ragged"])
+def test_what_is_no_array_is_named(call: Any, wrong: Any) -> None:
+    """Every argument of every function that has no default."""
+    given = NEEDED[call]
+    assert set(given) == {name for name, one in inspect.signature(call).parameters.items() if one.default is inspect.Parameter.empty}
+    kind = "None" if wrong is None else type(wrong).__name__
+    for name in given:
+        with pytest.raises(LaunchError, match=f"^{name} is {kind}: it must be an array$"):
+            call(**{**given, name: wrong})
+
+
+def test_the_functions_of_arrays_are_all_asked() -> None:
+    assert {call.__name__ for call in NEEDED} == set(ptxkit.jax.__all__) - {"cpu_device", "deserialize", "export"}
 
 
 def test_arrays_on_the_cpu_are_refused_outside_of_blocks() -> None:
