@@ -37,6 +37,9 @@ class Operator(NamedTuple):
     gradient: Callable[..., Any] | None
     casts: tuple[int, ...]
     """The places of the arguments that autocast casts."""
+    plain: str = ""
+    """The arguments of a second variant into `out`, `plain_out`, which has the first ones alone: each one that an operator may take costs
+    the host a part of every call."""
 
 
 class InPlace(NamedTuple):
@@ -88,7 +91,7 @@ changed = torch._C._increment_version
 
 OPERATORS = (
     Operator("gemm", f"Tensor a, Tensor b, Tensor? bias=None, {_DENSE}", products.gemm, products.gemm_out, products.gemm_on_cpu, fake.gemm,
-             gradients.save_gemm, gradients.gemm, (0, 1)),
+             gradients.save_gemm, gradients.gemm, (0, 1), plain="Tensor a, Tensor b, Tensor? bias=None"),
     Operator("scaled_gemm", f"{_SCALED}, Tensor? bias=None, ScalarType? out_dtype=None, bool use_fast_accum=False, Tensor? residual=None, "
              "str? activation=None, bool batch_invariant=False", products.scaled_gemm, _into(products.scaled_gemm_out),
              products.scaled_gemm_on_cpu, fake.scaled_gemm, gradients.none_of_scaled, None, ()),
@@ -154,12 +157,12 @@ def define() -> None:
 def _define(operator: Operator) -> None:
     name, tags = operator.name, (torch.Tag.pt2_compliant_tag,)
     _library.define(f"{name}({operator.arguments}) -> Tensor", tags=tags)
-    if operator.gpu_out is not None:
-        _library.define(f"{name}.out({operator.arguments}, *, Tensor(a!) out) -> ()", tags=tags)
-        _implement(f"{name}.out", operator.gpu_out, _into(operator.cpu), _into(operator.fake))
+    for variant, arguments in (("plain_out", operator.plain), ("out", operator.arguments)):     # in the order in which torch tries them
+        if operator.gpu_out is not None and arguments:
+            _library.define(f"{name}.{variant}({arguments}, *, Tensor(a!) out) -> ()", tags=tags)
+            _implement(f"{name}.{variant}", operator.gpu_out, _into(operator.cpu), _into(operator.fake))
+            _library.impl(f"{name}.{variant}", torch.library.fallthrough_kernel, "Autograd")    # a launch refuses what requires grad
     _implement(name, operator.gpu, operator.cpu, operator.fake)
-    if operator.gpu_out is not None:
-        _library.impl(f"{name}.out", torch.library.fallthrough_kernel, "Autograd")      # a launch refuses what requires grad
     _library.impl(name, differentiable(getattr(torch.ops.ptxkit, name).default, operator), "Autograd", with_keyset=True)
     for device in ("CUDA", "CPU") if operator.casts else ():
         _library.impl(name, autocast(getattr(torch.ops.ptxkit, name).default, device, operator.casts), f"Autocast{device}")

@@ -165,6 +165,24 @@ def test_a_negated_view_is_refused(card: Any) -> None:
     gemm.gemm(a.resolve_neg(), b, out)
 
 
+@pytest.mark.parametrize("given", [0, 1])
+def test_the_variant_of_fewer_arguments(device_is_open: Any, given: int) -> None:
+    """torch takes it where it fits, what it writes is the same, and the variant that torch finds for the operator has all arguments."""
+    a, b, *bias = randn(16, 32), randn(32, 24), *(randn(24) for _ in range(given))
+    outs = [torch.empty(16, 24, dtype=torch.bfloat16) for _ in range(3)]
+    Mode, saw = looking_on()
+    with Mode():
+        ops.gemm(a, b, *bias, out=outs[0])
+        ops.gemm(a, b, *bias, out=outs[1], activation="relu")
+    assert saw == [ops.gemm.plain_out, ops.gemm.out]
+    ops.gemm.out(a, b, *bias, out=outs[2])
+    assert torch.equal(outs[0], outs[2])
+    assert torch.equal(outs[0].relu(), outs[1])
+    assert set(torch.library.opcheck(ops.gemm.plain_out, (a, b, *bias), {"out": outs[0]}).values()) == {"SUCCESS"}
+    with pytest.raises(LaunchError, match="requires grad"):
+        ops.gemm.plain_out(a.requires_grad_(), b, *bias, out=outs[0])
+
+
 def test_a_gradient_is_by_the_kernel_unless_something_looks_on(device_is_open: Any) -> None:
     """The same gradients past the dispatcher, through it, and where they are recorded; of a negated view too."""
     Mode, saw = looking_on()
@@ -195,6 +213,7 @@ def test_what_is_written_is_told_to_autograd(device_is_open: Any) -> None:
     a, b, factor = randn(16, 32), randn(16, 32).T, randn(16, 16).requires_grad_()
     offs = torch.tensor([0, 16], dtype=torch.int32)
     calls = {"gemm": lambda out: ops.gemm.out(a, b, out=out), "gemm with bias": lambda out: ops.gemm.out(a, b, randn(16), out=out),
+             "gemm, plain": lambda out: ops.gemm.plain_out(a, b, out=out),
              "scaled_gemm": lambda out: ops.scaled_gemm.out(a, b, torch.ones(1), torch.ones(1), out=out),
              "grouped_gemm": lambda out: ops.grouped_gemm.out(a, b[None], offs, out=out),
              "combine": lambda out: ops.combine.out(randn(4, 16), torch.zeros(16, 1, dtype=torch.int32), out=out)}
