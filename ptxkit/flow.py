@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
@@ -17,7 +18,8 @@ from .dsl.label import Label
 from .dsl.rebound import Names, check_namesakes
 from .dsl.reg import Index, Negated, Ptr, Reg, Special, Vec
 from .dsl.regions import leaves
-from .dsl.trace import Builder
+from .dsl.source import line_at, outside
+from .dsl.trace import Builder, LastIf
 from .dsl.uncalled import EmittingMethods
 from .errors import TraceError
 from .grammar import tree
@@ -38,6 +40,14 @@ def _guard(builder: Builder, p: Any, *, invert: bool = False) -> tree.Guard:
         raise TraceError(f"control flow takes a predicate register, not {p!r}; a condition known in Python is a Python `if`")
     builder.own(reg)
     return tree.Guard(reg.name, isinstance(p, Negated) != invert)
+
+
+def _statement(frame: FrameType) -> tuple[int, int | None] | None:
+    """The `with` statement that leaves a block: its frame and first line. None where another one does, as an ExitStack.
+
+    Python leaves all blocks of `with a, b:` at the line of that statement, and two statements never begin at one line.
+    """
+    return (id(frame), line_at(frame.f_code, frame.f_lasti)) if outside(frame.f_code.co_filename) else None
 
 
 class if_(Block):
@@ -66,7 +76,9 @@ class if_(Block):
             taken = builder.populations.pop()
             builder.regions.leave(builder, self._region)
             builder.place(self._after)
-            builder.last_if = (self._after, taken, self._region)
+            last, here = builder.last_if, _statement(sys._getframe(1))
+            shared = last is not None and here is not None and here == last.statement and last.region.at > self._region.at
+            builder.last_if = LastIf(self._after, taken, self._region, here, shared)
 
 
 class else_(Block):
@@ -77,20 +89,24 @@ class else_(Block):
     def __enter__(self) -> None:
         builder = self._entered()
         last = builder.body[-1] if builder.body else None
-        if builder.last_if is None or not isinstance(last, tree.Label) or last.name != builder.last_if[0]:
+        before = builder.last_if
+        if before is None or not isinstance(last, tree.Label) or last.name != before.label:
             raise TraceError("else_() must stand directly after the `with if_(...)` block that it belongs to")
+        if before.shared:
+            raise TraceError("this else_() follows `with if_(a), if_(b):`, and would be that of `a` alone: where `a` holds and `b` does "
+                             "not, neither body would run; write `with if_(a & b):`, or a `with` statement for each")
         builder.body.pop()
         self._after = builder.new_label("endif")
         builder.branch(self._after)
         builder.body.append(last)
         whole = builder.population()
-        _, taken, before = builder.last_if
+        taken = before.population
         builder.populations.append(whole - taken if whole is not None and 0 < taken < whole else builder.unlimited)
         self._scope = builder.scope()
         self._scope.__enter__()
-        condition = before.condition
+        condition = before.region.condition
         self._region = builder.regions.enter(builder, "else_", condition and tree.Guard(condition.predicate, not condition.negated))
-        self._region.of = before
+        self._region.of = before.region
         self._names = Branched(caller(1))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

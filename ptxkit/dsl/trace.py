@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..errors import TraceError
 from ..grammar import tree
@@ -41,6 +41,18 @@ LEAVES = frozenset(("ret", "ret.uni", "exit"))
 _PREFIX = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "b128": "%rq", "f32": "%f", "f64": "%fd"}
 
 
+class LastIf(NamedTuple):
+    """The `if_` block that ended last: the label after it, the most threads in it, the region, and the `with` statement that left it.
+    `shared` says whether that statement entered another `if_` inside it, too.
+    """
+
+    label: str
+    population: int
+    region: Region
+    statement: tuple[int, int | None] | None
+    shared: bool
+
+
 class Builder:
     """The body of one `.entry` or `.func` while its Python function runs."""
 
@@ -57,7 +69,7 @@ class Builder:
         """The registers with addresses that mapa made, in this CTA's shared memory or another's."""
         self.populations: list[int] = []
         self.unlimited = 1 << 30
-        self.last_if: tuple[str, int, Region] | None = None
+        self.last_if: LastIf | None = None
         self._counts: dict[str, int] = {}
         self._named: dict[str, str] = {}
         self._memo: list[tuple[bool, dict[Hashable, Any]]] = [(False, {})]

@@ -20,6 +20,7 @@ from ptxkit.ptx import st as store
 from ptxkit.types import u32
 from tests.ptxkit import machine
 from tests.ptxkit.machine import lines, run, stored, trace
+from tests.ptxkit.refusal import refused
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
 LAW = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
@@ -416,3 +417,74 @@ def test_else_not_directly_after_if_is_an_error() -> None:
 
     with pytest.raises(TraceError, match=r"must stand directly after the `with if_"):
         trace(kernel)
+
+
+def test_else_after_two_ifs_of_one_with_is_an_error() -> None:
+    def one_line(n: Reg[u32], m: Reg[u32]) -> None:
+        with if_(n == 0), if_(m == 0):
+            pass
+        with else_():                                                            # wrong
+            pass
+
+    def several_lines(n: Reg[u32], m: Reg[u32]) -> None:
+        with (
+            if_(n == 0),
+            if_(n == 1),
+            if_(m == 0),
+        ):
+            pass
+        with else_():                                                            # wrong
+            pass
+
+    def a_loop_between(n: Reg[u32], m: Reg[u32]) -> None:
+        with if_(n == 0), for_range(m), if_(m == 0):
+            pass
+        with else_():                                                            # wrong
+            pass
+
+    for wrong in (one_line, several_lines, a_loop_between):
+        refused(wrong, "write `with if_(a & b):`")
+
+
+@pytest.mark.parametrize(("n", "m"), [(n, m) for n in range(2) for m in range(2)])
+def test_each_with_of_nested_ifs_has_its_own_else(n: int, m: int) -> None:
+    def kernel(out: Ptr[u32], n: Reg[u32], m: Reg[u32]) -> None:
+        with if_(n == 0):
+            with if_(m == 0):
+                store.global_.u32(out, 1)
+            with else_():
+                store.global_.u32(out, 2)
+        with else_():
+            with if_(m == 0):
+                store.global_.u32(out, 3)
+        for i in range(2):
+            with if_(n == i):
+                store.global_.u32(out, 4 + i)
+            with else_():
+                store.global_.u32(out, 6 + i)
+        with if_(n == 0):
+            with if_(m == 0):
+                store.global_.u32(out, 8)
+        with else_():
+            store.global_.u32(out, 9)
+        with if_(n == 0), for_range(m):
+            store.global_.u32(out, 10)
+        with else_():
+            store.global_.u32(out, 11)
+
+    expected = [1 if m == 0 else 2] if n == 0 else [3] if m == 0 else []
+    expected += [4 + i if n == i else 6 + i for i in range(2)]
+    expected += ([8] if m == 0 else []) if n == 0 else [9]
+    expected += [10] * m if n == 0 else [11]
+    assert stored(run(trace(kernel), {"out": 0, "n": n, "m": m})) == expected
+
+
+def test_an_exit_stack_is_not_one_with() -> None:
+    def kernel(n: Reg[u32], m: Reg[u32]) -> None:
+        with ExitStack() as stack:
+            stack.enter_context(if_(n == 0))
+            stack.enter_context(if_(m == 0))
+        with else_():
+            add.u32(n, n, 1)
+
+    trace(kernel)
