@@ -39,7 +39,7 @@ def _guard(builder: Builder, p: Any, *, invert: bool = False) -> tree.Guard:
     if not isinstance(reg, Reg) or reg.type is not pred:
         raise TraceError(f"control flow takes a predicate register, not {p!r}; a condition known in Python is a Python `if`")
     builder.own(reg)
-    return tree.Guard(reg.name, isinstance(p, Negated) != invert)
+    return tree.Guard(reg.operand().name, isinstance(p, Negated) != invert)
 
 
 def _statement(frame: FrameType) -> tuple[int, int | None] | None:

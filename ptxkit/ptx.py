@@ -249,7 +249,7 @@ def _guard(builder: Builder, pred: Any) -> tree.Guard | None:
     if not isinstance(reg, Reg) or reg.type is not predicate:
         raise TraceError(f"pred= takes a predicate register or its negation `~p`, not {pred!r}; a comparison makes one, as in `x != 0`")
     builder.own(reg)
-    return tree.Guard(reg.name, isinstance(pred, Negated))
+    return tree.Guard(reg.operand().name, isinstance(pred, Negated))
 
 
 def opcode(text: str) -> Opcode:

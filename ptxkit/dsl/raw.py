@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -31,15 +31,18 @@ HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
 
 
 class Written(Value):
-    """An operand written as PTX text. It is checked if `types`, the types of its registers, are given."""
+    """An operand written as PTX text with the names of `registers`. It is checked if `types`, the types of its registers, are given."""
 
-    __slots__ = ("_operand", "types")
+    __slots__ = ("_operand", "registers", "types")
 
-    def __init__(self, operand: tree.Operand, types: dict[str, str] | None = None) -> None:
+    def __init__(self, operand: tree.Operand, types: dict[str, str] | None = None, registers: Iterable[Reg[Any]] = ()) -> None:
         self._operand = operand
         self.types = types
+        self.registers = tuple(registers)
 
     def operand(self) -> tree.Operand:
+        for each in self.registers:
+            each.operand()
         return self._operand
 
     def __repr__(self) -> str:
@@ -94,7 +97,7 @@ def at(base: Reg[Any] | Param[Any] | str | int, offset: int | None = None) -> An
         return Written(tree.Address(tree.Integer(base + bytes_)), {})
     if isinstance(base, Reg):
         current().own(base)
-        return Written(tree.Address(base.operand(), bytes_, displaced), {base.name: base.type.__name__})
+        return Written(tree.Address(base.operand(), bytes_, displaced), {base.name: base.type.__name__}, (base,))
     return Written(tree.Address(tree.Name(base if isinstance(base, str) else base.name), bytes_, displaced), {})
 
 
@@ -102,11 +105,11 @@ def raw(text: str | Reg[Any], *values: Any) -> Any:
     """Any operand as PTX text: `raw("table+8")`, `raw("0f7F800000")`, `raw("{}.b0", r)`. It also passes a register unchecked."""
     if isinstance(text, Reg):
         current().own(text)
-        return Written(text.operand())
+        return Written(text.operand(), registers=(text,))
     statement = _statements(f"op {_filled(text, values)};")[0]
     if not isinstance(statement, tree.Instruction) or len(statement.operands) != 1:
         raise TraceError(f"raw({text!r}) is not one operand")
-    return Written(statement.operands[0])
+    return Written(statement.operands[0], registers=[value for value in values if isinstance(value, Reg)])
 
 
 def verbatim(text: str, *values: Any) -> None:
@@ -149,7 +152,7 @@ def _filled(text: str, values: tuple[Any, ...]) -> str:
 def _name(value: Any) -> str:
     if isinstance(value, Reg):
         current().own(value)
-        return value.name
+        return value.operand().name
     if isinstance(value, Label):
         current().branched(value.name)
         return value.name

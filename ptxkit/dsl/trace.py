@@ -255,7 +255,7 @@ class Builder:
 
     def memo(self, key: tuple[Hashable, ...], inputs: tuple[Reg[Any], ...], make: Callable[[], V]) -> V:
         """`make()`, or its earlier value if that is still valid: address arithmetic is emitted once per region."""
-        full = (*key, *((r.name, self._versions.get(r.name, 0)) for r in inputs))
+        full = (*key, *((name, self._versions.get(name, 0)) for name in [reg.operand().name for reg in inputs]))
         for is_loop, memo in reversed(self._memo):
             if full in memo:
                 return memo[full]  # type: ignore[no-any-return]

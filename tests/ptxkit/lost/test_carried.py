@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit import Ptr, Reg, Vec, for_range, if_, loop, ring
-from ptxkit.ptx import add, mov
+from ptxkit import Ptr, Reg, Vec, for_range, if_, loop, ring, smem
+from ptxkit.dsl.raw import at, raw, verbatim
+from ptxkit.errors import TraceError
+from ptxkit.ptx import add, mov, selp
 from ptxkit.ptx import st as store
-from ptxkit.types import u32
+from ptxkit.types import pred, u32, u64
 from tests.ptxkit.machine import lines, run, stored, trace
 from tests.ptxkit.refusal import refused
 
@@ -109,3 +114,97 @@ def test_bad_uses_of_carried_values() -> None:
                          (own, "`index` is the loop's own"), (taken, "cannot carry `stage`"), (ended, "the loop has ended"),
                          (other_type, "carries a register of u32, not a register of f32")):
         refused(wrong, words)
+
+
+USES: list[tuple[type[Any], Callable[[Any, Any, Ptr[u32]], object]]] = [
+    (pred, lambda old, n, out: add.u32(n, n, 1, pred=old)),
+    (pred, lambda old, n, out: add.u32(n, n, 1, pred=~old)),
+    (pred, lambda old, n, out: if_(old).__enter__()),
+    (pred, lambda old, n, out: if_(~old).__enter__()),
+    (pred, lambda old, n, out: selp.u32(n, 1, old)),
+    (pred, lambda old, n, out: old & (n == 1)),
+    (pred, lambda old, n, out: (n == 1) | ~old),
+    (pred, lambda old, n, out: verbatim("@{} add.u32 {}, {}, 1;", old, n, n)),
+    (u32, lambda old, n, out: out.at(old)),
+    (u32, lambda old, n, out: n + old),
+    (u32, lambda old, n, out: old + n),
+    (u32, lambda old, n, out: mov.u32(old, 1)),
+    (u32, lambda old, n, out: store.global_.v2.u32(out, Vec([n, old]))),
+    (u32, lambda old, n, out: store.global_.u32(out, raw("{}", old))),
+    (u32, lambda old, n, out: store.global_.u32(out, raw(old))),
+    (u32, lambda old, n, out: verbatim("add.u32 {}, {}, 1;", n, old)),
+    (u32, lambda old, n, out: for_range(old).__enter__()),
+    (u32, lambda old, n, out: for_range(n, start=old).__enter__()),
+    (u32, lambda old, n, out: for_range(n, step=old).__enter__()),
+    (u32, lambda old, n, out: for_range(n, inner=old).__enter__()),
+    (u64, lambda old, n, out: store.global_.u32(at(old), n)),
+    (u64, lambda old, n, out: out.at(old)),
+    (u64, lambda old, n, out: store.global_.u32(old, n)),
+]
+
+
+@pytest.mark.parametrize("number", range(len(USES)))
+def test_every_use_of_a_value_that_an_assignment_overwrote_is_an_error(number: int) -> None:
+    type_, use = USES[number]
+
+    def kernel(out: Ptr[u32], n: Numbers) -> None:
+        first = n > 100 if type_ is pred else mov.u32(0) if type_ is u32 else mov.u64(0)
+        with for_range(n, value=first) as rounds:
+            old = rounds.value
+            rounds.value = first
+            use(old, n, out)
+
+    with pytest.raises(TraceError, match=f"copy it first, as `old = mov.{type_.__name__}"):
+        trace(kernel)
+
+
+@pytest.mark.parametrize("leave", ["break_if", "continue_if", "repeat_if"])
+def test_ways_out_of_a_loop_take_no_value_that_was_overwritten(leave: str) -> None:
+    def kernel(n: Numbers) -> None:
+        with loop(small=n < 2) as rounds:
+            old = rounds.small
+            rounds.small = n > 9
+            getattr(rounds, leave)(old)                                          # wrong
+
+    refused(kernel, "copy it first, as `old = mov.pred(loop.small)`")
+
+
+def test_places_and_operands_that_were_made_of_a_value_and_used_after_it_was_overwritten() -> None:
+    def index(n: Numbers) -> None:
+        items = smem.array(u32, 64)
+        with for_range(n, i=mov.u32(0)) as rounds:
+            old = rounds.i
+            rounds.i = n
+            items.at(rounds.i)
+            items.at(old)                                                        # wrong
+
+    def place(n: Numbers, out: Ptr[u32]) -> None:
+        with for_range(n, p=out) as rounds:
+            old = rounds.p + 1
+            rounds.p = out
+            store.global_.u32(old, n)                                            # wrong
+
+    def operand(n: Numbers) -> None:
+        with for_range(n, p=mov.u64(0)) as rounds:
+            old = at(rounds.p, 8)
+            rounds.p = mov.u64(8)
+            store.global_.u32(old, n)                                            # wrong
+
+    def negated(n: Numbers) -> None:
+        with for_range(n, p=n < 2) as rounds:
+            old = ~rounds.p
+            rounds.p = n > 9
+            add.u32(n, n, 1, pred=old)                                           # wrong
+
+    for wrong in (index, place, operand, negated):
+        refused(wrong, "copy it first, as `old = mov.")
+
+
+def test_a_copied_guard_is_the_value_before_the_assignment() -> None:
+    def kernel(out: Ptr[u32], n: Numbers) -> None:
+        with for_range(n, p=n > 100) as rounds:
+            old = mov.pred(rounds.p)
+            rounds.p = rounds.index < 2
+            store.global_.u32(out.at(rounds.index), 1, pred=old)
+
+    assert [event.operands[0] for event in run(trace(kernel), {"out": 0, "n": 4})] == [4, 8]
