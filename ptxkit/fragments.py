@@ -71,7 +71,8 @@ def load_fragment(view: TileView[Any], row: int, column: int, operand: Literal["
                   lane: Reg[u32] | None = None) -> Vec[bits32, Literal[4]]:
     """Operand a (16 x 16) or b (16 rows of N, 16 of the depth) of mma.m16n8k16 from a K-major tile of 16-bit elements, by one ldmatrix.x4.
 
-    Of b the first two registers are those of the first 8 rows. The address is computed once for a row: see `TileView.at`.
+    Of b the first two registers are those of the first 8 rows. The address is computed once for all rows and columns that are multiples of
+    16, as `TileView.at` says, and under a swizzle once more for each other column.
     """
     _of_16_bits(view)
     if operand not in ("a", "b"):

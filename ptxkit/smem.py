@@ -306,9 +306,16 @@ class TileView(SharedAddress, Generic[T]):
         return self._ahead(self._line(across, 0 if isinstance(along, int) else along), 0, inner)
 
     def near(self, row: Reg[u32], column: Reg[u32], rows: int, columns: int) -> SharedAddress:
-        """`at(row + rows, column + columns)` of a K-major tile, where `rows` is a multiple of 8 and `columns` of more than `column` is."""
+        """`at(row + rows, column + columns)` of a K-major tile of 16-bit elements, where `rows` and `columns` are multiples of 8 and `column`
+        is 0 or 8.
+
+        With a swizzle, `column` carries into `columns` that are no multiple of 16: then the sum takes an add, and a place of its own.
+        """
         if rows % 8:
             raise TraceError(f"fragments of a tile begin at multiples of 8 rows, not at {rows}")
+        if columns % 16 and self.layout.swizzle > 16:
+            along = current().memo(("columns", columns), (column,), lambda: column + columns)
+            return self._ahead(self._line(row, along), rows, 0)
         return self._ahead(self._line(row, column), rows, columns)
 
     def _periodic(self) -> None:

@@ -93,6 +93,99 @@ def test_what_a_place_costs() -> None:
     assert opcodes(trace(by_row)).count("xor.b32") == 1 + 2                      # columns 8 and 16; 64 and 72 are the next span
 
 
+SWIZZLES = [128, 64, 32, 16, 0]
+
+
+@pytest.mark.parametrize("swizzle", SWIZZLES)
+@pytest.mark.parametrize("operand", ["a", "b"])
+def test_fragments_load_from_every_column(swizzle: int, operand: Any) -> None:
+    """Law: a fragment at each multiple of 8 rows and columns holds the elements that the manual's figure of operand a or b names."""
+    rows, columns = 32, 128
+    places = [(row, column) for row in range(0, rows - 15, 8) for column in range(0, columns - 15, 8)]
+
+    @kernel(block=32)
+    def loaded(source: Ptr[b16], out: Ptr[b32]) -> None:
+        tile, lane = smem.tile(bf16, (rows, columns), swizzle=swizzle), mov.u32(laneid)
+        with for_range(rows * columns, start=lane, step=32) as e:
+            store.shared__cta.b16(tile[0].at(e // columns, e % columns), ld.global_.b16(source.at(e)))
+        bar.sync(0)
+        for i, (row, column) in enumerate(places):
+            store.global_.v4.b32(out.at(lane * 4) + 128 * i, load_fragment(tile[0], row, column, operand, lane=lane))
+
+    source = np.arange(rows * columns, dtype=np.uint16).reshape(rows, columns)
+    found = np.zeros((len(places), 32, 4), np.uint32)
+    clean(loaded, source, found)
+    lane = np.arange(32)
+    for of_place, (row, column) in zip(found, places, strict=True):
+        for register, (down, right) in enumerate([(0, 0), (8, 0), (0, 8), (8, 8)] if operand == "a" else [(0, 0), (0, 8), (8, 0), (8, 8)]):
+            pairs = [source[row + down + lane // 4, column + right + lane % 4 * 2 + i].astype(np.uint32) for i in range(2)]
+            assert np.array_equal(of_place[:, register], pairs[0] | pairs[1] << 16), (row, column, register)
+
+
+@pytest.mark.parametrize("swizzle", SWIZZLES)
+def test_fragments_are_stored_at_every_column(swizzle: int) -> None:
+    """Law: accumulators of any columns land where wgmma's figure has them, from each column that the tile takes."""
+    @kernel(block=128)
+    def stored(source: Ptr[f32], out: Ptr[b16]) -> None:
+        thread = mov.u32(tid.x)
+        for column in range(0, 128, 16):
+            tile = smem.tile(bf16, (64, 128), swizzle=swizzle)
+            here = source.at(thread * 32)
+            store_fragment(tile[0], [ld.global_.f32(here + i) for i in range(min(32, (128 - column) // 2))], thread, column=column)
+            bar.sync(0)
+            with for_range(64 * 128, start=thread, step=128) as e:
+                with if_(e % 128 - column < 64):
+                    word = ld.shared__cta.b16(tile[0].at(e // 128, e % 128))
+                    store.global_.b16(out.at(e) + 64 * 128 * (column // 16), word)
+
+    values = np.arange(128 * 32, dtype=np.float32).reshape(128, 32) % 251
+    found = np.zeros((8, 64, 128), np.uint16)
+    clean(stored, values, found)
+    thread = np.arange(128)
+    for block, column in enumerate(range(0, 128, 16)):
+        want = np.zeros((64, 128), np.float32)
+        for i in range(min(32, (128 - column) // 2)):
+            rows, columns = thread // 32 * 16 + thread % 32 // 4 + 8 * (i // 2 % 2), thread % 4 * 2 + i % 2 + i // 4 * 8
+            want[rows, column + columns] = values[:, i]
+        assert np.array_equal(wide(found[block]), want), column
+
+
+@pytest.mark.parametrize("swizzle", SWIZZLES)
+@pytest.mark.parametrize("type_", [bf16, f32, e4m3])
+@pytest.mark.parametrize("major", ["k", "mn"])
+def test_each_constant_beside_a_register(swizzle: int, type_: Any, major: Any) -> None:
+    """Law: a register and a constant are the place of two constants, for every constant."""
+    rows, columns = (16, 256) if major == "k" else (256, 16)
+    layout = Layout.of(type_, rows, columns, major=major, swizzle=swizzle)
+
+    @kernel(block=32)
+    def places(out: Ptr[u32]) -> None:
+        tile = smem.tile(type_, (rows, columns), major=major, swizzle=swizzle)
+        first, lane = tile[0].register(), mov.u32(laneid)
+        for column in range(0, columns, 8 if major == "k" else 1):
+            store.global_.u32(out.at(lane) + 32 * column, tile[0].at(lane & 15, column).register() - first)
+        for row in range(0, rows, 8 if major == "mn" else 1):
+            store.global_.u32(out.at(lane) + 32 * (columns + row), tile[0].at(row, lane & 15).register() - first)
+
+    found = np.zeros((columns + rows, 32), np.uint32)
+    clean(places, found)
+    for column in range(0, columns, 8 if major == "k" else 1):
+        assert [*found[column]] == [layout.offset(lane & 15, column) for lane in range(32)], column
+    for row in range(0, rows, 8 if major == "mn" else 1):
+        assert [*found[columns + row]] == [layout.offset(row, lane & 15) for lane in range(32)], row
+
+
+def test_what_a_fragment_costs() -> None:
+    """Columns that are multiples of 16 share one address; any other takes its own."""
+    def loaded(row: Reg[u32]) -> None:
+        tile = smem.tile(bf16, (64, 64))
+        for column in (0, 16, 32, 48):
+            load_fragment(tile[0], 0, column, lane=row)
+
+    found = opcodes(trace(loaded))
+    assert found.count("mad.lo.u32") == 1 and found.count("xor.b32") == 4
+
+
 def test_places_outside_and_patterns_that_do_not_repeat() -> None:
     def outside(row: Reg[u32]) -> None:
         smem.tile(bf16, (64, 64))[0].at(64, 0)
