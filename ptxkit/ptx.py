@@ -207,6 +207,7 @@ class Opcode(Emitting):
         """Rows and columns of a fragment's elements: see `ptxkit.dsl.coordinates`."""
         from .dsl.coordinates import coordinates
 
+        self._signatures()
         return coordinates(self, thread, operand, row=row)
 
     def __call__(self, *args: Any, pred: Reg[predicate] | Negated | None = None, **options: Any) -> Any:

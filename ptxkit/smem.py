@@ -306,8 +306,7 @@ class TileView(SharedAddress, Generic[T]):
         return self._ahead(self._line(across, 0 if isinstance(along, int) else along), 0, inner)
 
     def near(self, row: Reg[u32], column: Reg[u32], rows: int, columns: int) -> SharedAddress:
-        """`at(row + rows, column + columns)` of a K-major tile of 16-bit elements, where `rows` and `columns` are multiples of 8 and `column`
-        is 0 or 8.
+        """`at(row + rows, column + columns)` of a K-major tile of 16-bit elements. `column` is 0 or 8, and the others are multiples of 8.
 
         With a swizzle, `column` carries into `columns` that are no multiple of 16: then the sum takes an add, and a place of its own.
         """

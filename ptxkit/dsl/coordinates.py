@@ -11,6 +11,8 @@ from .reg import Index, Reg, Special, Vec
 
 Operand = Literal["d", "a", "b"]
 _SHAPE = re.compile(r"\.m(\d+)n(\d+)k(\d+)")
+_BITS = {"f64": 64, "f32": 32, "tf32": 32, "s32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4,
+         "b1": 1}
 
 
 class Element(NamedTuple):
@@ -76,20 +78,23 @@ def coordinates(opcode: Any, thread: Index, operand: Operand = "d", *, row: Inde
         raise TraceError(f"`{name}` has no coordinates here: a dense wgmma.mma_async and an mma.sync with m16n8 have")
     if wide and operand == "b":
         raise TraceError(f"B of `{name}` is in shared memory: `tile[stage].at(row, column)` is the place of an element")
-    types = name[shape.end():].split(".")
-    kinds = [t for t in types if t in ("f32", "f16", "bf16", "tf32", "s32", "s8", "u8", "e4m3", "e5m2")]
-    kind = kinds[0] if operand == "d" else kinds[1] if operand == "a" else kinds[2 if len(kinds) > 2 else 1]
-    bits = {"f32": 32, "s32": 32, "tf32": 32, "f16": 16, "bf16": 16}.get(kind, 8)
+    if operand not in ("d", "a", "b"):
+        raise TraceError(f"coordinates are of operand 'd', 'a' or 'b', not {operand!r}: those of c are those of d")
+    kinds = [t for t in name[shape.end():].split(".") if t in _BITS]
+    bits = _BITS[kinds[("d", "a", "b").index(operand)]]
     thread = thread.read() if isinstance(thread, Special) else thread
     if not isinstance(thread, Reg):
         raise TraceError(f"coordinates are of a thread in a register, as `mov.u32(laneid)`, not of {thread!r}")
-    packed = 32 // bits
+    packed = max(1, 32 // bits)
     lane = thread & 31 if wide else thread
-    first, second = lane >> 2, (lane & 3) * max(2, packed) if operand != "d" and packed > 1 else (lane & 3) * (2 if operand == "d" else 1)
+    first, second = lane >> 2, (lane & 3) * (2 if operand == "d" else packed)
+    moved = type(row) is not int or row
     if wide:
         warp = (thread >> 5) * 16
-        first = (warp if type(row) is int and row == 0 else row + warp) + first
-    elif type(row) is not int or row:
+        first = (row + warp if moved else warp) + first
+    elif moved and operand == "b":
+        second = row + second
+    elif moved:
         first = row + first
     n, k = int(shape[2]), int(shape[3])
     if operand == "d":

@@ -183,7 +183,8 @@ def test_what_a_fragment_costs() -> None:
             load_fragment(tile[0], 0, column, lane=row)
 
     found = opcodes(trace(loaded))
-    assert found.count("mad.lo.u32") == 1 and found.count("xor.b32") == 4
+    assert found.count("mad.lo.u32") == 1
+    assert found.count("xor.b32") == 4
 
 
 def test_places_outside_and_patterns_that_do_not_repeat() -> None:
