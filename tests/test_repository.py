@@ -38,7 +38,7 @@ LAYERS = (
      "cli.output", "cli.paths", "cli.guard"),
     ("dsl.dropped", "dsl.reg", "dsl.regions", "dsl.blocks", "dsl.uncalled", "dsl.descriptor"),
     ("dsl.held", "dsl.bounds", "dsl.plain", "dsl.touched", "dsl.taken", "dsl.changes", "dsl.rebound", "dsl.branched", "dsl.trace",
-     "dsl.coordinates", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
+     "dsl.coordinates", "dsl.plan", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
     ("dsl.function", "dsl.convert", "dsl.rules", "ptx", "dsl.division", "dsl.carried", "dsl.named", "flow", "idioms",
      "dsl.debug", "dsl.marks", "dsl.raw", "fragments", "reductions", "copies", "pipeline"),
     ("dsl.parameters", "dsl.scopes", "dsl.arguments", "dsl.lines", "dsl.traced", "dsl.kernel", "runtime.joining"),
