@@ -47,7 +47,7 @@ def block_reduce(operation: Any, value: Reg[S], *, barrier: int = 0, thread: Reg
 
     Emits a `warp_reduce`; and, setp, shr and a st.shared of each warp's value by its first lane; bar.sync; then for 2, 4, 8, 16 or 32 warps
     an and and one ld.shared of a warp's value and a `warp_reduce` over that many lanes, for others a ld.shared for each warp and the
-    operation between them; inside a loop one more bar.sync, before the next round may write. It allocates 4 bytes for each warp.
+    operation between them; inside a loop or a @func one more bar.sync, before the next round may write. It allocates 4 bytes for each warp.
     """
     builder = current()
     threads = _threads(builder, "block_reduce", thread)

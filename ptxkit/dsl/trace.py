@@ -153,8 +153,8 @@ class Builder:
         self.body.append(tree.Instruction(opcode, operands, guard, position or user_position()))
 
     def repeats(self) -> bool:
-        """Whether the current line may run more than once in a thread: it is in a loop, or after a label of the author's."""
-        return bool(self.said) or any(region.kind in ("loop", "for_range") for region in self.regions.open)
+        """Whether the current line may run more than once in a thread: it is in a loop, a @func, or after a label of the author's."""
+        return bool(self.module.open) or bool(self.said) or any(region.kind in ("loop", "for_range") for region in self.regions.open)
 
     def wrote(self, reg: Reg[Any]) -> None:
         """Record that `reg` was written in place: addresses computed from its old value are not reused."""

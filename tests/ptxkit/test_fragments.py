@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit import Ptr, Reg, Ring, TensorMap, Vec, else_, for_range, if_, kernel, laneid, ring, smem, tid
+from ptxkit import Ptr, Reg, Ring, TensorMap, Vec, ctaid, else_, for_range, func, if_, kernel, laneid, ring, smem, tid
 from ptxkit.copies import copy_async, load_tile, store_tile
 from ptxkit.errors import TraceError
 from ptxkit.fragments import load_fragment, operands_a, pack, store_fragment, unpack
@@ -19,7 +19,7 @@ from ptxkit.pipeline import NamedBarrier, NamedBarriers, Pipeline
 from ptxkit.ptx import add, and_, bar, cp, ld, mma, mov, mul, opcode, shfl, wgmma
 from ptxkit.ptx import max as max_
 from ptxkit.ptx import st as store
-from ptxkit.reductions import block_reduce, warp_reduce
+from ptxkit.reductions import block_reduce, cluster_reduce, warp_reduce
 from ptxkit.types import b8, b16, b32, bf16, e4m3, e5m2, f16, f32, s32, u32
 from tests.ptxkit.machine import lines, opcodes, trace
 from tests.ptxkit.refusal import refused
@@ -367,6 +367,43 @@ def test_a_block_reduces_again_and_again(threads: int, schedule: str) -> None:
     report = reduce.simulate(1, x, out, 3, schedule=schedule, seed=1)
     assert report.verdict == "clean", report
     assert np.array_equal(out, np.broadcast_to(x.sum(1, keepdims=True), x.shape))
+
+
+@func
+def summed(x: Reg[f32]) -> Reg[f32]:
+    return block_reduce(add.rn.f32, x)
+
+
+@func
+def summed_in_cluster(x: Reg[f32]) -> Reg[f32]:
+    return cluster_reduce(add.rn.f32, x)
+
+
+@func
+def summed_below(x: Reg[f32]) -> Reg[f32]:
+    return summed(x)
+
+
+@pytest.mark.parametrize("reduced", [summed, summed_in_cluster, summed_below], ids=lambda each: each.name)
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_a_function_that_reduces_is_called_again_and_again(reduced: Any, cluster: int) -> None:
+    """Law: each call of a `@func`, one after another or in a loop, reduces alone."""
+    @kernel(block=64, cluster=cluster)
+    def again(x: Ptr[f32], out: Ptr[f32], rounds: Reg[u32]) -> None:
+        i = mov.u32(tid.x)
+        here = out.at(mov.u32(ctaid.x) * (5 * 64) + i)
+        for row in range(2):
+            store.global_.f32(here + 64 * row, reduced(ld.global_.f32(x.at(i) + 64 * row)))
+        with for_range(rounds, start=2) as row:
+            store.global_.f32(here.at(row * 64), reduced(ld.global_.f32(x.at(row * 64 + i))))
+
+    x = np.random.default_rng(4).integers(-9, 9, (5, 64)).astype(np.float32)
+    for seed in range(3):
+        out = np.zeros((cluster, *x.shape), np.float32)
+        report = again.simulate(cluster, x, out, 5, schedule="random", seed=seed)
+        assert report.verdict == "clean", report
+        of_ctas = cluster if reduced is summed_in_cluster else 1
+        assert np.array_equal(out, np.broadcast_to(x.sum(1, keepdims=True) * of_ctas, out.shape))
 
 
 def test_what_a_reduction_costs() -> None:
