@@ -81,6 +81,7 @@ def _lined(operands: Operands, along: int) -> Operands:
 
 
 def _dense_forward(how: Dense, operands: Operands) -> tuple[Any, Operands]:
+    _refuse_fp8("gemm", *operands.values())
     return dense(how, operands), operands
 
 
@@ -151,6 +152,7 @@ def _activated(activation: str, gradient: Any, z: Any) -> Any:
 
 
 def _groups_forward(how: Groups, operands: Operands, offs: Any, gather: Any, back: Any) -> tuple[Any, tuple[Any, ...]]:
+    _refuse_fp8("grouped_gemm", *operands.values())
     return groups(how, operands, offs, gather, back), (operands, offs, gather, back)
 
 
@@ -177,6 +179,7 @@ def _gated(how: Groups, x: Any, w: Any) -> Any:
 
 
 def _gated_forward(how: Groups, x: Any, w: Any) -> tuple[Any, tuple[Any, Any]]:
+    _refuse_fp8("gated_gemm", x, w)
     return gated(how, x, w), (x, w)
 
 
@@ -221,6 +224,14 @@ def _refused(what: str, instead: str) -> Any:
                           "operands")
 
     return forward
+
+
+def _refuse_fp8(what: str, *operands: Any) -> None:
+    """Raise LaunchError for operands that cannot hold gradients: these would be rounded to 8 bits."""
+    kind = next((jnp.dtype(operand.dtype).name for operand in operands if jnp.dtype(operand.dtype).itemsize == 1), None)
+    if kind is not None:
+        raise LaunchError(f"{what} has operands of {kind}, and there are gradients of float32, bfloat16 and float16: multiply dequantised "
+                          "operands, or put jax.lax.stop_gradient around its operands")
 
 
 def _no_backward(*given: Any) -> Any:

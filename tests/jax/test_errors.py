@@ -66,6 +66,18 @@ WRONG: dict[str, tuple[Any, str]] = {
                           "scaled_gemm has no gradients: multiply dequantised operands with gemm"),
     "a gradient of fp8 groups": (lambda: jax.grad(lambda q: scaled_grouped_gemm(q, Q[None], ONE, ONE, OFFS[1:], transpose_b=True).astype(
         jnp.float32).sum())(Q), "scaled_grouped_gemm has no gradients"),
+    **{f"a gradient of fp8 {name}": (lambda call=call, transform=transform: transform(lambda q: call(q).sum())(Q),
+                                     f"{what} has operands of float8_e4m3fn, and there are gradients of float32, bfloat16 and float16")
+       for name, what, call, transform in (
+           ("products", "gemm", lambda q: gemm(q, Q.T, out_dtype=jnp.float32), jax.grad),
+           ("products under jit", "gemm", lambda q: gemm(q, Q.T, out_dtype=jnp.float32), lambda f: jax.jit(jax.grad(f))),
+           ("second operands", "gemm", lambda q: gemm(Q.T, q, out_dtype=jnp.float32), jax.grad),
+           ("biases", "gemm", lambda q: gemm(Q, Q.T, q[0].astype(jnp.float32), out_dtype=jnp.float32), jax.grad),
+           ("batches", "gemm", lambda q: gemm(q, Q.T, out_dtype=jnp.float32),
+            lambda f: lambda q: jax.vmap(jax.grad(f))(jnp.stack([q, q]))),
+           ("tangents", "gemm", lambda q: gemm(q, Q.T, out_dtype=jnp.float32), lambda f: lambda q: jax.jvp(f, (q,), (q,))),
+           ("gates", "gated_gemm", lambda q: gated_gemm(q, Q.T, out_dtype=jnp.float32), jax.grad),
+           ("grouped rows", "grouped_gemm", lambda q: grouped_gemm(q, Q[None], OFFS[1:], transpose_b=True, out_dtype=jnp.float32), jax.grad))},
     "groups of matrices": (lambda: grouped_gemm(X, E[0], OFFS), r"groups of rows are a \[M, K\] and b \[G, K, N\]"),
     "too few offs": (lambda: grouped_gemm(X, E, OFFS[:1], transpose_b=True), r"offs has shape \(1,\): for 2 groups it is \(2,\)"),
     "offs of another type": (lambda: grouped_gemm(X, E, OFFS.astype(jnp.float32), transpose_b=True),
