@@ -251,7 +251,7 @@ class Problem:
                 check_shape(name, array, shape)
                 check_rows(name, array)
         along = self._bias(arrays.bias)
-        return Fusion(options.alpha != 1.0, self._scales(arrays), TYPES[arrays.c.dtype] if arrays.c and options.beta else None,
+        return Fusion(options.alpha != 1.0, self._scales(arrays, options), TYPES[arrays.c.dtype] if arrays.c and options.beta else None,
                       TYPES[arrays.bias.dtype] if arrays.bias else None, along, options.activation,
                       TYPES[arrays.residual.dtype] if arrays.residual else None)
 
@@ -269,7 +269,7 @@ class Problem:
             raise LaunchError(f"bias has strides {bias.strides}: its elements must be next to each other; pass a contiguous copy")
         return along
 
-    def _scales(self, arrays: Arrays) -> ScaleKind | None:
+    def _scales(self, arrays: Arrays, options: Options) -> ScaleKind | None:
         """What the scales of an epilogue are those of; sets `block_scales`."""
         a, b = arrays.a_scale, arrays.b_scale
         if a is None and b is None:
@@ -280,7 +280,7 @@ class Problem:
             check_dtype(name, scale, ("f32",))
         asked = a.shape, b.shape, self.m, self.n, self.k
         kind = scale_kind(*asked)
-        if kind == "block" and self.by_threads:
+        if kind == "block" and (self.by_threads or options.fast_accum):
             kind = scale_kind(*asked, blocks=False) or kind
         if kind == "whole":
             return kind

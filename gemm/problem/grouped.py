@@ -227,6 +227,8 @@ class GroupProblem:
         rows = (self.groups, self.pitch) if self.options.layout == "masked" else (self.rows,)
         asked = rows, self.groups, lines, self.k
         kind = group_scale_kind(x.shape, w.shape, *asked)
+        if kind == "block" and self.options.fast_accum:
+            kind = group_scale_kind(x.shape, w.shape, *asked, blocks=False) or kind
         self.scaled = kind in ("whole", "row", "column", "row_column")
         if kind == "whole":
             return

@@ -42,10 +42,11 @@ def taken(m: int, n: int, k: int) -> str:
             f"either may have one element; or a_scale is ({m}, {depth}) and b_scale ({depth}, {-(-n // BLOCK)}) for blocks of {BLOCK}")
 
 
-def group_scale_kind(x: Shape, w: Shape, rows: Shape, groups: int, lines: int, k: int) -> ScaleKind | Literal["block"] | None:
+def group_scale_kind(x: Shape, w: Shape, rows: Shape, groups: int, lines: int, k: int, *,
+                     blocks: bool = True) -> ScaleKind | Literal["block"] | None:
     """The same of scales of a grouped product of `rows` (masked: groups and their rows), whose groups have weights of lines x K."""
     depth = -(-k // BLOCK)
-    if x == (*rows, depth) and w == (groups, -(-lines // BLOCK), depth):
+    if blocks and x == (*rows, depth) and w == (groups, -(-lines // BLOCK), depth):
         return "block"
     one = math.prod(x) == 1 and len(x) < 2
     each_group = math.prod(w) == 1 or w == (groups,)
@@ -85,7 +86,8 @@ def along_matrices(arrays: Arrays) -> bool:
     a, b, out = arrays.a_scale, arrays.b_scale, arrays.out
     if a is None or b is None:
         return all(scale is None or math.prod(scale.shape) == 1 for scale in (a, b))
-    return scale_kind(a.shape, b.shape, out.shape[-2], out.shape[-1], arrays.a.shape[-1]) in ("whole", "row", "column", "row_column")
+    kind = scale_kind(a.shape, b.shape, out.shape[-2], out.shape[-1], arrays.a.shape[-1], blocks=False)
+    return kind is not None and kind != "block"
 
 
 __all__ = ["along_matrices", "check_contiguous_rows", "check_contiguous_vector", "group_scale_kind", "scale_kind",

@@ -82,6 +82,19 @@ def test_which_scales_shapes_are(x: tuple[int, ...], w: tuple[int, ...], kind: s
     assert group_scale_kind(x, w, (100,), 4, 72, 300) == kind
 
 
+def test_one_block_of_each_row_may_be_summed_in_the_tensor_cores() -> None:
+    """Of one group, or of groups with one feature, it is a scale of the row."""
+    for groups, lines, kind in ((1, 72, "row"), (4, 1, "row_column")):
+        shapes = (100, 1), (groups, 1, 1), (100,), groups, lines, 128
+        assert group_scale_kind(*shapes) == "block"
+        assert group_scale_kind(*shapes, blocks=False) == kind
+        arrays = GroupArrays(view("e4m3", 100, 128), view("e4m3", groups, lines, 128), view("s32", groups + 1), view("bf16", 100, lines),
+                             view("f32", 100, 1), view("f32", groups, 1, 1))
+        for fast in (None, False, True):
+            problem = GroupProblem(arrays, GroupOptions(fast_accum=fast))
+            assert (problem.block_scales, problem.vectors) == ((False, kind) if fast else (True, ""))
+
+
 def test_rows_of_masked_groups_have_theirs_by_group() -> None:
     for x in ((4, 25), (4, 25, 1)):
         assert group_scale_kind(x, (4, 72), (4, 25), 4, 72, 300) == "row_column"

@@ -186,6 +186,29 @@ def test_one_block_of_each_row_is_a_block() -> None:
     assert scale_kind((16, 1), (1, 24), 16, 24, 128) == "row_column"
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(40, 24, 128), (1, 128, 48), (40, 1, 64)])
+def test_one_block_of_each_row_may_be_summed_in_the_tensor_cores(m: int, n: int, k: int) -> None:
+    """It is a scale of the row, also where D lies along its columns, which no kernel of blocks stores."""
+    rng = np.random.default_rng(9)
+    x, y, rows = normal(rng, "e4m3", m, k), normal(rng, "e4m3", n, k).T, np.exp2(rng.integers(-4, 5, (m, 1))).astype(np.float32)
+    one = np.full((1, 1), 0.5, np.float32)
+    for fast, turned in ((True, False), (True, True), (None, True), (False, True)):
+        found, expected = (np.full((n, m), np.nan, np.float32).T if turned else np.full((m, n), np.nan, np.float32) for _ in range(2))
+        assert simulate(x, y, found, a_scale=rows, b_scale=one, fast_accum=fast, card=H200.with_sms(2)).verdict in DYNAMIC
+        assert simulate(x, y, expected, a_scale=rows[:, 0], b_scale=one[0], fast_accum=fast, card=H200.with_sms(2)).verdict in DYNAMIC
+        assert np.array_equal(found, expected)
+        assert np.allclose(found, x.astype(np.float64) @ y.astype(np.float64) * rows * 0.5, rtol=1e-3, atol=1e-3)
+
+
+def test_blocks_that_are_no_rows_are_not_summed_in_the_tensor_cores() -> None:
+    for n, k in ((24, 129), (129, 128)):
+        scales = {"a_scale": seen((16, -(-k // 128)), dtype="f32"), "b_scale": seen((-(-k // 128), -(-n // 128)), dtype="f32")}
+        k16 = -(-k // 16) * 16
+        arrays = Arrays(seen((16, k), (k16, 1), dtype="e4m3"), seen((k, n), (1, k16), dtype="e4m3"), seen((16, n)), **scales)
+        with pytest.raises(LaunchError, match="fast_accum=True sums the whole depth"):
+            Problem(arrays, replace(PLAIN, fast_accum=True))
+
+
 RIGHT = {"a_scale": seen((16,), dtype="f32"), "b_scale": seen((48,), dtype="f32")}
 SHAPES = {"a": seen((16, 256), dtype="e4m3"), "b": seen((256, 48), (1, 256), dtype="e4m3"), "out": seen((16, 48))}
 
