@@ -55,8 +55,8 @@ class GroupArrays(NamedTuple):
 
 def settled(arrays: GroupArrays) -> GroupArrays:
     """The arrays with strides along extents of 1 that the others give, since those have no meaning: where masked groups have one row each,
-    rows are as far apart as groups, else 0."""
-    changed = {name: array._replace(strides=_settled(array)) for name, array in arrays.named() if 1 in array.shape}
+    rows are as far apart as groups, else 0. Those without elements have the strides of contiguous ones."""
+    changed = {name: array._replace(strides=_settled(array)) for name, array in arrays.named() if {0, 1} & {*array.shape}}
     return arrays._replace(**changed)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ptxkit.errors import LaunchError
 from ptxkit.layout import Major
-from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.runtime.overlap import refuse_shared_elements
 from ptxkit.types import TYPES
 
@@ -130,8 +130,10 @@ def check_forwards(name: str, array: ArrayView) -> None:
 
 
 def settled_strides(array: ArrayView) -> tuple[int, ...]:
-    """The strides of an array, 0 along extents of 1: there they have no meaning."""
-    return tuple(0 if extent == 1 else stride for extent, stride in zip(array.shape, array.strides, strict=True))
+    """The strides of an array, 0 along extents of 1, where they have no meaning. Those of an array without elements have none either, and
+    NumPy says 0: they are those of a contiguous array."""
+    strides = contiguous_strides(array.shape) if 0 in array.shape else array.strides
+    return tuple(0 if extent == 1 else stride for extent, stride in zip(array.shape, strides, strict=True))
 
 
 def check_rows(name: str, array: ArrayView) -> None:

@@ -42,6 +42,25 @@ def test_no_rows_no_columns_and_no_groups_leave_everything():
     assert (out == 7).all()
 
 
+@pytest.mark.parametrize(("outer", "m", "n"), [((), 0, 16), ((), 16, 0), ((2,), 0, 8), ((0,), 16, 8), ((3, 0), 16, 8), ((2,), 0, 1)])
+def test_what_is_added_to_a_product_without_elements_is_taken(outer, m, n):
+    """Empty arrays of NumPy have strides of 0, and those of torch what they were cut from."""
+    x, w, out = (np.zeros((*outer, *shape), np.float32) for shape in ((m, 8), (8, n), (m, n)))
+    for name in ("residual", "c"):
+        simulate(x, w, out, beta=1.0, **{"c": out.copy(), name: out.copy()})
+    views = [ArrayView(0, shape, contiguous_strides(shape), "f32", 0, "torch") for shape in (x.shape, w.shape, out.shape)]
+    for strides in (tuple(range(out.ndim)), (7,) * out.ndim):
+        assert Adapter.can_implement(*views, residual=views[2]._replace(strides=strides)) is None
+
+
+def test_rows_that_are_gathered_from_none_are_zero():
+    out = np.full((5, 64), 7, np.float16)
+    report = simulate_groups(np.zeros((0, 128), np.float16), np.ones((1, 64, 128), np.float16), np.array([0, 5], np.int32), out,
+                             gather=np.full(5, -1, np.int32))
+    assert (out == 0).all()
+    assert report.verdict == "clean"
+
+
 def test_a_dense_product_without_depth_is_zero_or_refused():
     out = np.ones((64, 64), np.float16)
     simulate(np.zeros((64, 0), np.float16), np.zeros((0, 64), np.float16), out)
