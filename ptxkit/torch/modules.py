@@ -14,8 +14,8 @@ _nn: Any = torch.nn
 _ops: Any = torch.ops.ptxkit
 _TAKEN = "torch._subclasses", "torch.distributed.tensor"
 """Modules of torch whose classes of tensors the operators take: those that torch.compile traces with, and DTensor."""
-UNIT = 16
-"""Bytes: lines that begin at multiples of it are loaded by tensor copies."""
+LEAST = 8
+"""Elements of 2 bytes, as float32 has under torch.autocast: lines that begin at multiples of these 16 bytes are loaded by tensor copies."""
 
 
 class Linear(_nn.Linear):  # type: ignore[misc]
@@ -92,8 +92,10 @@ def swap_linear(model: Any, *, float32: bool = False, wanted: Callable[[str, Any
 
     A layer stays the object that it is, with its parameters, hooks and names, so that optimizers and tied weights are not disturbed. Left
     are layers of other types than float16 and bfloat16, subclasses of nn.Linear, whose forward pass may be another, weights that are
-    sparse or of a class of their own, as quantisers leave them, and shapes whose rows are no multiples of 16 bytes. With `float32` layers
-    of float32 are replaced, too: outside of torch.autocast they are then multiplied as tf32. `wanted(name, layer)` may leave out more.
+    sparse or of a class of their own, as quantisers leave them, layers without features, biases whose elements lie apart, and shapes
+    whose rows are no multiples of 16 bytes. With `float32` layers of float32 are replaced, too, where their numbers of features are
+    multiples of 8, which are these 16 bytes under torch.autocast: outside of it the layers are then multiplied as tf32.
+    `wanted(name, layer)` may leave out more.
     """
     if not isinstance(model, _nn.Module):
         raise LaunchError(f"model is a {type(model).__name__}, not a torch.nn.Module: pass a torch.nn.ModuleList of several")
@@ -126,9 +128,15 @@ def _why_not(layer: Any, float32: bool) -> str:
         return "its weights are float32, which are multiplied as tf32: pass float32=True, for training under torch.autocast, say"
     if dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return f"its weights are {dtype}"
-    unit = UNIT // min(2, dtype.itemsize)           # under autocast elements have 2 bytes
-    if layer.in_features % unit or layer.out_features % unit:
-        return f"it has {layer.in_features} by {layer.out_features} features, and rows that are no multiples of {UNIT} bytes are slower"
+    (features, k), bias = layer.weight.shape, layer.bias
+    if not k:
+        return "it has no features to multiply: its result is its bias, or 0"
+    if bias is not None and (bias.shape != (features,) or (features > 1 and bias.stride() != (1,))):
+        return (f"its bias has shape {tuple(bias.shape)} and strides {bias.stride()}, and the products take one of shape ({features},) "
+                "whose elements are next to each other")
+    if k % LEAST or features % LEAST:
+        cast = ": under torch.autocast an element has 2" if dtype.itemsize > 2 else ""
+        return f"it has {k} by {features} features, and rows that are no multiples of {LEAST * 2} bytes are slower{cast}"
     return ""
 
 

@@ -119,6 +119,41 @@ def test_swap_linear_takes_float32_for_autocast(device: str) -> None:
         assert model(torch.randn(8, 16, device=device)).dtype is torch.bfloat16
 
 
+def test_swap_linear_leaves_what_the_products_do_not_compute(device: str) -> None:
+    """What was left still gives what nn.Linear gives; what was replaced gives the same."""
+    biases = {"expanded": torch.ones(1).expand(16), "apart": torch.ones(32)[::2], "number": torch.tensor(1.0), "one": torch.ones(1),
+              "plain": torch.ones(16)}
+    model = nn.ModuleDict({name: nn.Linear(16, 16) for name in biases} | {"nothing": nn.Linear(16, 16), "pruned": nn.Linear(16, 24)})
+    for name, bias in biases.items():
+        model[name].bias = nn.Parameter(bias)
+    model["nothing"].weight = nn.Parameter(torch.empty(16, 0))
+    model["pruned"].weight, model["pruned"].bias = nn.Parameter(torch.ones(5, 16)), None
+    model.to(device)
+    for name, layer in model.items():                           # casting would lay the elements of a bias next to each other
+        for parameter in layer.parameters():
+            parameter.data = parameter.data.bfloat16() if name not in ("expanded", "apart") or parameter.ndim > 1 else (
+                parameter.data.bfloat16()[:1].expand(16) if name == "expanded" else torch.ones(32, device=device).bfloat16()[::2])
+    given = {name: torch.randn(4, layer.weight.shape[1], device=device, dtype=torch.bfloat16) for name, layer in model.items()}
+    expected = {name: layer(given[name]) for name, layer in model.items()}
+    done = swap_linear(model)
+    assert done.replaced == ("plain",)
+    for name, sentence in (("expanded", r"its bias has shape (16,) and strides (0,), and the products take one of shape (16,) whose"),
+                           ("apart", "strides (2,)"), ("number", "shape () and strides ()"), ("one", "shape (1,)"),
+                           ("nothing", "its result is its bias"), ("pruned", "16 by 5 features, and rows that")):
+        assert sentence in done.left[name]
+    for name, layer in model.items():
+        assert torch.allclose(layer(given[name]).float(), expected[name].float(), atol=0.05), name
+
+
+def test_swap_linear_says_which_rows_of_float32_are_meant() -> None:
+    model = nn.Sequential(nn.Linear(20, 16), nn.Linear(16, 20, dtype=torch.bfloat16), nn.Linear(24, 16))
+    done = swap_linear(model, float32=True)
+    assert done.replaced == ("2",)
+    slower = "rows that are no multiples of 16 bytes are slower"
+    assert done.left == {"0": f"it has 20 by 16 features, and {slower}: under torch.autocast an element has 2",
+                         "1": f"it has 16 by 20 features, and {slower}"}
+
+
 def test_what_is_no_module_is_not_swapped() -> None:
     with pytest.raises(LaunchError, match=r"model is a list, not a torch.nn.Module: pass a torch.nn.ModuleList of several"):
         swap_linear([torch.nn.Linear(8, 8)])
