@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ptxkit.cli.numbers import positive
+from ptxkit.cli.numbers import positive, whole
 from ptxkit.cli.paths import output_path
 from ptxkit.measure.files import write_json
 from ptxkit.measure.regimes import REGIMES
@@ -22,10 +22,17 @@ Row = dict[str, Any]
 
 def add_options(parser: argparse.ArgumentParser, count: int) -> None:
     """The options that all benchmarks have. `count` is the number of shapes of this one."""
-    parser.add_argument("--shapes", type=lambda text: [int(word) for word in text.split(",")], help=f"which of the {count} shapes, from 0")
+    parser.add_argument("--shapes", type=_indices, metavar="I,J", help=f"which of the {count} shapes, from 0")
     parser.add_argument("--rounds", type=positive, default=12, help="rounds of every contestant (default 12)")
     parser.add_argument("--regime", choices=tuple(REGIMES), default="burst", help="how time is taken (default burst)")
     parser.add_argument("-o", "--json", type=output_path, metavar="FILE", help="write the results there, after each shape")
+
+
+def _indices(text: str) -> list[int]:
+    try:
+        return [whole(word) for word in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} are no numbers of shapes from 0 on, as 0,3") from None
 
 
 def numbers(options: argparse.Namespace, count: int) -> Sequence[int] | None:

@@ -6,6 +6,7 @@ import argparse
 import json
 
 from ptxkit.cli.errors import UsageError
+from ptxkit.cli.numbers import positive
 from ptxkit.cli.paths import named
 from ptxkit.errors import LaunchError
 from ptxkit.export.kernel import ExportError
@@ -24,9 +25,9 @@ MOST_ROWS = 1 << 16
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.add_argument("-m", type=_extent, metavar="M", help="rows of A and D")
-    parser.add_argument("-n", type=_extent, metavar="N", help="columns of B and D")
-    parser.add_argument("-k", type=_extent, metavar="K", help="columns of A, rows of B")
+    parser.add_argument("-m", type=positive, metavar="M", help="rows of A and D")
+    parser.add_argument("-n", type=positive, metavar="N", help="columns of B and D")
+    parser.add_argument("-k", type=positive, metavar="K", help="columns of A, rows of B")
     parser.add_argument("--dtype", choices=TYPES, help="type of A and B (default bf16; f32 is multiplied as tf32)")
     parser.add_argument("--b-dtype", choices=TYPES, help="type of B, where 8-bit types differ")
     parser.add_argument("--out-dtype", choices=TYPES, help="type of D (default: that of A; bf16 for 8-bit types)")
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="of 8-bit operands: none, one for each (default), one for each row of A and column of B, or of 1 x 128 (A) "
                         "and 128 x 128 (B) blocks; with --model tensor or row, for fp8 without blocks")
     parser.add_argument("--model", metavar="NAME", help="the products of a model instead, such as deepseek-v3")
-    parser.add_argument("--tp", type=_extent, metavar="CARDS",
+    parser.add_argument("--tp", type=positive, metavar="CARDS",
                         help="dense ones on one of so many cards (default: those that it is listed for)")
     parser.add_argument("--rows", type=_rows, default=(), metavar="M,M-M",
                         help="with --model: choose for these rows of dense products too, as 1-512,2048")
@@ -48,19 +49,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def _extent(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
-
-
 def _rows(text: str) -> tuple[int, ...]:
     found: set[int] = set()
     for word in text.split(","):
         first, dash, last = word.partition("-")
-        low = _extent(first)
-        high = _extent(last) if dash else low
+        try:
+            low = positive(first)
+            high = positive(last) if dash else low
+        except argparse.ArgumentTypeError:
+            raise argparse.ArgumentTypeError(f"{word!r} is no number of rows from 1 on, as 64, and no range of them, as 1-512") from None
         if high < low or len(found) + high - low >= MOST_ROWS:
             raise argparse.ArgumentTypeError(f"{word} is not a range of at most {MOST_ROWS:,} numbers of rows, as 1-512")
         found.update(range(low, high + 1))

@@ -7,6 +7,7 @@ parallelism a card has a share of N (`split="n"`) or of K (`split="k"`). From th
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -61,12 +62,10 @@ class Model:
     experts: tuple[Experts, ...] = ()
     cards: int = 1
 
-    def shares(self, cards: int) -> bool:
-        """Whether its layers are known for so many cards."""
-        if cards == self.cards:
-            return True
-        units = [(layer.n if layer.split == "n" else layer.k) for layer in self.layers if layer.split]
-        return bool(units) and all(unit % (16 * cards) == 0 for unit in units)
+    def shared(self) -> tuple[int, ...]:
+        """The numbers of cards that its layers are known for: each has a multiple of 16 of what is split."""
+        common = math.gcd(*((layer.n if layer.split == "n" else layer.k) for layer in self.layers if layer.split)) / 16
+        return tuple(sorted({self.cards, *(cards for cards in range(1, int(common) + 1) if common % cards == 0)}))
 
 
 _BLOCK = ("fp8-block",)
@@ -139,8 +138,9 @@ def dense(name: str, cards: int | None = None) -> Iterator[Share]:
     """The dense layers of a model on one of so many cards (None: as many as it is listed for). Raises ModelError."""
     found = model(name)
     count = found.cards if cards is None else cards
-    if not found.shares(count):
-        raise ModelError(f"the layers of {name} are not known for {count} cards, but for {found.cards}")
+    if count not in (known := found.shared()):
+        words = " or ".join(filter(None, (", ".join(map(str, known[:-1])), str(known[-1]))))
+        raise ModelError(f"the layers of {name} are not known for {count} cards, but for {words}")
     for layer in found.layers:
         n, k = layer.on(count)
         yield Share(f"{name} {layer.name}" + (f" on {count}" if count > 1 else ""), n, k, layer.types, layer.rows)

@@ -118,6 +118,10 @@ def test_the_bench_has_the_shapes_and_says_its_summary() -> None:
 def test_bench_refuses_what_it_has_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["bench", "--shapes", "12"]) == 2
     assert command.main(["bench", "--against", "other"]) == 2
+    for wrong in ("abc", "1,,2", "-1"):
+        with pytest.raises(SystemExit, match="2"):
+            command.main(["bench", f"--shapes={wrong}"])
+        assert f"argument --shapes: {wrong!r} are no numbers of shapes from 0 on, as 0,3" in capsys.readouterr().err
     if not driver.available("sm_90a"):
         assert command.main(["bench"]) == 1
         assert "error: " in capsys.readouterr().err

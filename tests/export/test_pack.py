@@ -217,7 +217,7 @@ def test_the_command_writes_one_product(tmp_path: Path, capsys: pytest.CaptureFi
     (("-m", "1", "-n", "1", "-k", "1", "--tp", "8"), 2, "error: --tp is for --model"),
     (("-m", "8", "-n", "128", "-k", "128", "--scales", "block"), 2, "error: --scales block is for operands of e4m3 and e5m2"),
     (("--model", "gpt-3"), 1, "error: there is no model 'gpt-3': "),
-    (("--model", "deepseek-v3", "--tp", "7"), 1, "error: the layers of deepseek-v3 are not known for 7 cards"),
+    (("--model", "deepseek-v3", "--tp", "7"), 1, "error: the layers of deepseek-v3 are not known for 7 cards, but for 1, 2, 4, 8 or 16\n"),
     (("-m", "8191", "-n", "8191", "-k", "8193", "--card", "h200"), 1, "error: M 8191, N 8191, K 8193, bf16 nt: rows do not begin at "
      "multiples of 16 bytes, and Python launches a product of this size in slabs: pad N and K"),
     (("--model", "deepseek-v3", "--scales", "block"), 2, "error: --model says which products there are: leave out --scales"),
@@ -235,7 +235,12 @@ def test_what_cannot_be_exported_is_a_sentence(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_rows_are_ranges(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for wrong in ("0", "5-4", "x", "1-9999999"):
+    for wrong in ("0", "x", "1-", "2-x", "64,,128", "1-512,-3"):
+        status, _, err = command(capsys, "--model", "gpt-2", "--rows", wrong, "-o", str(tmp_path / "out"))
+        word = {"64,,128": "", "1-512,-3": "-3"}.get(wrong, wrong)
+        assert (status, err.splitlines()[-1].split("argument ")[1]) == (
+            2, f"--rows: {word!r} is no number of rows from 1 on, as 64, and no range of them, as 1-512")
+    for wrong in ("5-4", "1-9999999"):
         assert command(capsys, "--model", "gpt-2", "--rows", wrong, "-o", str(tmp_path / "out"))[0] == 2
     assert isinstance(PtxkitError(), Exception)
     assert list(tmp_path.iterdir()) == []

@@ -40,6 +40,23 @@ def test_what_is_not_listed_says_so(name: str, cards: int | None, capsys: pytest
     assert name in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", models.MODELS)
+def test_the_numbers_of_cards_are_named_that_are_taken(name: str) -> None:
+    """Those that leave each card multiples of 16, and the one that the layers are listed for."""
+    found, taken = models.model(name), []
+    for cards in range(1, 200):
+        whole = all(extent % (16 * cards) == 0 for layer in found.layers for split, extent in (("n", layer.n), ("k", layer.k))
+                    if layer.split == split)
+        if cards == found.cards or (whole and any(layer.split for layer in found.layers)):
+            list(models.dense(name, cards))
+            taken.append(str(cards))
+            continue
+        with pytest.raises(ModelError) as error:
+            list(models.dense(name, cards))
+    said = str(error.value).split("but for ")[1].replace(" or ", ", ").split(", ")
+    assert [cards for cards in said if int(cards) < 200] == taken
+
+
 def test_the_preset_is_every_layer_with_its_rows_and_types() -> None:
     found = PRESETS["models"].problems
     assert len(found) == len(set(found)) > 250
