@@ -31,6 +31,11 @@ def accepts(operand: Operand, register: str) -> bool:
     return _accepts(str(operand.type), register, operand.wide, operand.float_ok)
 
 
+def alike(one: str, other: str) -> bool:
+    """Whether a register of one type may stand for one of the other: an operand of either type accepts the other."""
+    return _accepts(one, other, True, True) or _accepts(other, one, True, True)
+
+
 def layer(coordinates: Operand) -> Operand:
     """The first lane of coordinates with an `index`, the layer of an array, as an operand by itself."""
     return replace(coordinates, kind="register", type="u32", immediate=ANY, float_immediate=False, integer_ok=False, float_ok=False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import TraceError
 from ..grammar import tree
+from ..grammar.operands import alike
 from ..grammar.walk import instructions
 from .ambient import current
 from .reg import Ptr, Reg, Special, Vec
@@ -64,11 +65,10 @@ class _Slot:
     def set(self, value: Any) -> None:
         builder = current()
         value = value.read() if isinstance(value, Special) else value
-        same = isinstance(value, Vec if isinstance(self.like, Vec) else Ptr if isinstance(self.like, Ptr) else Reg)
-        kinds = [_kind(reg) for reg in _registers(value)] if same else []
-        spaces = getattr(value, "space", "") == getattr(self.like, "space", "")
-        if not same or not spaces or kinds != [_kind(reg) for reg in self.regs]:
-            raise TraceError(f"`loop.{self.name}` carries {_said(self.like)}, not {_said(value)}: convert it")
+        if not _fits(self.like, value):
+            way = f"cast it, `p.cast({self.like.type.__name__})`, or carry a pointer for each array" \
+                if isinstance(self.like, Ptr) and isinstance(value, Ptr) and value.space == self.like.space else "convert it"
+            raise TraceError(f"`loop.{self.name}` carries {_said(self.like)}, not {_said(value)}: {way}")
         self._copy(builder, value)
         self.version += 1
 
@@ -145,9 +145,24 @@ def _kind(reg: Reg[Any]) -> str:
     return reg.type.__name__ if reg.type.__name__ in ("u32", "s32", "u64", "s64", "u16", "s16") else reg.type.register
 
 
+def _fits(like: Any, value: Any) -> bool:
+    """Whether a mov copies the value as one of the type that is carried. Bits may be read as anything of their width."""
+    if isinstance(like, Ptr):
+        return (isinstance(value, Ptr) and value.space == like.space and value.type.bits == like.type.bits
+                and alike(value.type.__name__, like.type.__name__))
+    if not isinstance(value, Vec if isinstance(like, Vec) else Reg):
+        return False
+    carried, given = _registers(like), _registers(value)
+    return all(isinstance(reg, Reg) for reg in given) and [_kind(reg) for reg in carried] == [_kind(reg) for reg in given] and all(
+        alike(one.type.__name__, other.type.__name__) for one, other in zip(carried, given, strict=True))
+
+
 def _said(value: Any) -> str:
     if isinstance(value, Vec):
-        return f"{len(value)} registers of {', '.join(sorted({_kind(reg) for reg in value if isinstance(reg, Reg)}))}"
+        kinds = {reg.type.__name__ if isinstance(reg, Reg) else type(reg).__name__ for reg in value}
+        return f"a Vec of {len(value)} {', '.join(sorted(kinds))}"
+    if isinstance(value, Ptr):
+        return f"Ptr[{value.type.__name__}]" + (f" in .{value.space} memory" if value.space != "global" else "")
     return f"a register of {value.type.__name__}" if isinstance(value, Reg) else repr(value)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin
 from ..errors import TraceError
 from ..grammar import tree
 from ..grammar.errors import Position
+from ..grammar.operands import alike
 from ..types import ScalarType, is_scalar
 from .ambient import current, tracing
 from .author import by_name, hints_of, plain_function
@@ -49,7 +50,8 @@ class Func(Generic[P, R]):
         if kwargs or len(args) != len(names):
             raise TraceError(f"@func `{self.name}` takes {len(names)} registers ({', '.join(names)}), {len(args)} were given")
         for name, type_, value in zip(names, types, args, strict=True):
-            if not isinstance(value, Reg) or value.type.bits != type_.bits or value.type.register != type_.register:
+            if not isinstance(value, Reg) or value.type.bits != type_.bits or value.type.register != type_.register \
+                    or not alike(value.type.__name__, type_.__name__):
                 raise TraceError(f"@func `{self.name}`: parameter `{name}` is Reg[{type_.__name__}], not {value!r}")
             builder.own(value)
         if self not in builder.module.functions:
@@ -99,7 +101,7 @@ class Func(Generic[P, R]):
             check_called(self.function)
             value = self.function(*arguments)
             for variable, type_ in zip(returns, results, strict=True):
-                if not isinstance(value, Reg) or value.type.bits != type_.bits:
+                if not isinstance(value, Reg) or value.type.bits != type_.bits or not alike(value.type.__name__, type_.__name__):
                     raise TraceError(f"@func `{self.name}` says it returns Reg[{type_.__name__}], but returned {value!r}", here)
                 builder.own(value)
                 builder.emit(f"st.param.{variable.type}", (tree.Address(tree.Name(variable.name)), value.operand()), position=here)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit import Ptr, Reg, Vec, for_range, if_, loop, ring, smem
+from ptxkit import Ptr, Reg, Vec, for_range, func, if_, loop, ring, smem
 from ptxkit.dsl.raw import at, raw, verbatim
 from ptxkit.errors import TraceError
-from ptxkit.ptx import add, mov, selp
+from ptxkit.ptx import add, cvt, ld, mov, selp
 from ptxkit.ptx import st as store
-from ptxkit.types import pred, u32, u64
+from ptxkit.types import b32, f16, f32, pred, s32, u32, u64
 from tests.ptxkit.machine import lines, run, stored, trace
 from tests.ptxkit.refusal import refused
 
@@ -208,3 +208,61 @@ def test_a_copied_guard_is_the_value_before_the_assignment() -> None:
             store.global_.u32(out.at(rounds.index), 1, pred=old)
 
     assert [event.operands[0] for event in run(trace(kernel), {"out": 0, "n": 4})] == [4, 8]
+
+
+def test_a_carried_value_keeps_its_type() -> None:
+    def element(x: Ptr[u32], y: Ptr[u64], n: Numbers) -> None:
+        with for_range(n, p=x) as rounds:
+            rounds.p = y.at(rounds.index)                                        # wrong
+
+    def float_element(x: Ptr[u32], y: Ptr[f32], n: Numbers) -> None:
+        with for_range(n, p=x) as rounds:
+            rounds.p = y                                                         # wrong
+
+    def half(x: Ptr[f16], n: Numbers) -> None:
+        with for_range(n, a=cvt.rn.f16.f32(mov.f32(1.0))) as rounds:
+            rounds.a = cvt.rn.bf16.f32(mov.f32(1.0))                             # wrong
+
+    def pairs(x: Ptr[f16], n: Numbers) -> None:
+        with for_range(n, a=Vec([cvt.rn.f16x2.f32(mov.f32(1.0), mov.f32(0.0))])) as rounds:
+            rounds.a = Vec([cvt.rn.bf16x2.f32(mov.f32(1.0), mov.f32(0.0))])      # wrong
+
+    def constant(n: Numbers) -> None:
+        with for_range(n, a=Vec([n, n])) as rounds:
+            rounds.a = Vec([n, 1])                                               # wrong
+
+    for wrong, words in ((element, "`loop.p` carries Ptr[u32], not Ptr[u64]: cast it, `p.cast(u32)`"),
+                         (float_element, "carries Ptr[u32], not Ptr[f32]: cast it"),
+                         (half, "carries a register of f16, not a register of bf16: convert it"),
+                         (pairs, "carries a Vec of 1 f16x2, not a Vec of 1 bf16x2: convert it"),
+                         (constant, "carries a Vec of 2 u32, not a Vec of 2 int, u32")):
+        refused(wrong, words)
+
+
+def test_a_func_takes_and_returns_its_own_types() -> None:
+    @func
+    def half(x: Reg[f16]) -> Reg[f16]:
+        return x
+
+    @func
+    def bits(x: Reg[u32]) -> Reg[f32]:
+        return x                                                                 # type: ignore[return-value] # wrong
+
+    def other(n: Numbers) -> None:
+        half(cvt.rn.bf16.f32(mov.f32(1.0)))                                      # type: ignore[arg-type]
+
+    refused(other, "parameter `x` is Reg[f16], not Reg[bf16]")
+    with pytest.raises(TraceError, match=r"says it returns Reg\[f32\], but returned Reg\[u32\]"):
+        trace(lambda: bits(mov.u32(1)))
+
+
+def test_bits_and_signs_are_carried_as_elsewhere() -> None:
+    def kernel(out: Ptr[u32], signed: Ptr[s32], bits: Ptr[b32], half: Ptr[f16], n: Numbers) -> None:
+        with for_range(n, p=out, a=ld.global_.b16(half), b=cvt.rn.f16.f32(mov.f32(1.0))) as rounds:
+            rounds.p = signed
+            rounds.p = bits
+            rounds.p = half.cast(u32)
+            rounds.a = rounds.b
+            rounds.b = ld.global_.b16(half)
+
+    trace(kernel)
