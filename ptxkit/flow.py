@@ -17,13 +17,14 @@ from .dsl.held import caller
 from .dsl.label import Label
 from .dsl.rebound import Names, check_namesakes
 from .dsl.reg import Index, Negated, Ptr, Reg, Special, Vec
-from .dsl.regions import leaves
+from .dsl.regions import accesses, leaves
 from .dsl.source import line_at, outside
 from .dsl.trace import Builder, LastIf
 from .dsl.uncalled import EmittingMethods
 from .errors import TraceError
 from .grammar import tree
 from .ptx import mov
+from .grammar.walk import instructions
 from .types import pred, s32, u32
 
 Predicate = Reg[pred] | Negated
@@ -279,6 +280,7 @@ class _ForRange(Block):
         self._labels = builder.new_label("for"), builder.new_label("next"), builder.new_label("done")
         builder.place(self._labels[0])
         done = builder.register(pred)
+        step = step.read() if isinstance(step, Special) else step
         builder.emit("setp.ge.u32", (done.operand(), index.operand(), end))
         builder.branch(self._labels[2], tree.Guard(done.name))
         self._index = index
@@ -294,6 +296,10 @@ class _ForRange(Block):
         builder, index = current(), self._index
         self._body.end(builder, self._loop)
         builder.place(self._labels[1])
+        self._counts = {value.name: (builder.versions.get(value.name, 0), *way) for value, way in (
+            (stop, ("ends at", "copy its end before the loop, as `for_range(mov.u32(n))`")),
+            (step, ("steps by", "copy its step before the loop, as `step=mov.u32(by)`")),
+            (index, ("counts in", "copy its index into a register of your own, as `j = mov.u32(i)`"))) if isinstance(value, Reg)}
         builder.emit("add.u32", (index.operand(), index.operand(), self._by))
         builder.wrote(index)
         builder.branch(self._labels[0])
@@ -301,6 +307,7 @@ class _ForRange(Block):
         if self._loop is not None:
             self._loop._ended = True
 
+        self._check_counts(builder)
 
 @overload
 def for_range(  # pyright: ignore[reportOverlappingOverload]
@@ -310,6 +317,17 @@ def for_range(stop: Index, *, start: Index = 0, step: Index = 1,
               **carried: Reg[Any] | Vec[Any, Any] | Ptr[Any]) -> AbstractContextManager[CarryingRange, None]: ...
 def for_range(stop: Index, *more: Index, start: Index = 0, step: Index = 1, **carried: Any) -> Any:
     """`with for_range(n) as i:` counts a u32 register on the GPU, from `start` while it is below `stop`. The body may run zero times.
+    def _check_counts(self, builder: Builder) -> None:
+        """Raise where the body writes a register that says how many rounds there are: it is read again in each."""
+        changed = {name: words for name, (version, *words) in self._counts.items() if builder.versions.get(name, 0) != version}
+        for each in instructions(builder.body[self._body.region.start:]) if changed else ():
+            for name in accesses(each)[1]:
+                if name in changed:
+                    does, way = changed[name]
+                    raise TraceError(f"this writes `{name}`, the register that the for_range around it {does}, and so changes how many "
+                                     f"rounds there are: {way}; a loop that ends otherwise is `with loop() as l:` with `l.break_if(p)`",
+                                     each.position)
+
 
     `with for_range(n, total=zero) as loop:` carries a value: `loop.index` counts, the body assigns `loop.total`, and after the loop
     `loop.total` is the result. It has a register of its own: one mov before the loop, and one mov where it is assigned.

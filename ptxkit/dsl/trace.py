@@ -73,7 +73,8 @@ class Builder:
         self._counts: dict[str, int] = {}
         self._named: dict[str, str] = {}
         self._memo: list[tuple[bool, dict[Hashable, Any]]] = [(False, {})]
-        self._versions: dict[str, int] = {}
+        self.versions: dict[str, int] = {}
+        """How often each register was written in place."""
         self._labels: dict[str, Position | None] = {}
         self._branches: dict[str, Position | None] = {}
         self._given: set[str] = set()
@@ -158,7 +159,7 @@ class Builder:
 
     def wrote(self, reg: Reg[Any]) -> None:
         """Record that `reg` was written in place: addresses computed from its old value are not reused."""
-        self._versions[reg.name] = self._versions.get(reg.name, 0) + 1
+        self.versions[reg.name] = self.versions.get(reg.name, 0) + 1
 
     def moved(self, mnemonic: str, result: str, sources: Sequence[tree.Operand]) -> None:
         """Record whether the result is an address that mapa made, moved or displaced. Bits from 24 on are the rank of its CTA."""
@@ -255,7 +256,7 @@ class Builder:
 
     def memo(self, key: tuple[Hashable, ...], inputs: tuple[Reg[Any], ...], make: Callable[[], V]) -> V:
         """`make()`, or its earlier value if that is still valid: address arithmetic is emitted once per region."""
-        full = (*key, *((name, self._versions.get(name, 0)) for name in [reg.operand().name for reg in inputs]))
+        full = (*key, *((name, self.versions.get(name, 0)) for name in [reg.operand().name for reg in inputs]))
         for is_loop, memo in reversed(self._memo):
             if full in memo:
                 return memo[full]  # type: ignore[no-any-return]

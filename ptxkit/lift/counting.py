@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..dsl.regions import accesses
 from ..grammar import tree
 from .structure import If, Jump, Loop, Node, Place, Scope
 
@@ -56,6 +57,9 @@ def counting(nodes: Sequence[Node], at: int, fresh: set[int], types: Mapping[str
                 end -= 1
             if end == len(body) - 1:
                 return None
+            counts = {index, *(operand.name for operand in (stop, step) if isinstance(operand, tree.Name))}
+            if _writes(body[top[1]:-1], counts):
+                return None
             if step == tree.Integer(0) or not all(_counts(operand, types) for operand in (start, stop, step)):
                 return None
             assert isinstance(test, tree.Instruction)
@@ -74,6 +78,20 @@ def _counts(operand: tree.Operand, types: Mapping[str, str]) -> bool:
     if isinstance(operand, tree.Integer):
         return 0 <= operand.value < 1 << 32
     return isinstance(operand, tree.Name) and types.get(operand.name) in _COUNTED
+
+
+def _writes(nodes: Sequence[Node], names: set[str]) -> bool:
+    """Whether the nodes write one of the registers, which for_range refuses."""
+    for node in nodes:
+        if isinstance(node, tree.Instruction):
+            if not names.isdisjoint(accesses(node)[1]):
+                return True
+        elif isinstance(node, If):
+            if _writes(node.body, names) or _writes(node.orelse or (), names):
+                return True
+        elif isinstance(node, Loop | Scope) and _writes(node.body, names):
+            return True
+    return False
 
 
 def _jumps(nodes: Sequence[Node], loop: Loop) -> int:

@@ -291,6 +291,34 @@ def without_labels(text: str) -> str:
 
 
 @pytest.mark.pure
+@pytest.mark.parametrize("written", ["%r1", "%r2", "%r3"], ids=["index", "stop", "step"])
+def test_a_loop_that_writes_what_it_counts_with_is_no_for_range(written: str) -> None:
+    text = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry f(.param .u32 n) {
+    .reg .pred %p<1>;
+    .reg .b32 %r<4>;
+    ld.param.u32 %r2, [n];
+    mov.u32 %r3, 1;
+    mov.u32 %r1, 0;
+$for:
+    setp.ge.u32 %p0, %r1, %r2;
+    @%p0 bra $done;
+    BODY
+$next:
+    add.u32 %r1, %r1, %r3;
+    bra $for;
+$done:
+    ret;
+}"""
+    assert shape(lift(text.replace("BODY", "st.global.u32 [0], %r1;")))["for_range"] == 1
+    loops = lifted(text.replace("BODY", f"shl.b32 {written}, {written}, 1;"))
+    assert shape(loops.text)["for_range"] == 0
+    assert "shl.b32" in loops.kernels["f"].ptx()
+
+
+@pytest.mark.pure
 def test_a_lifted_kernel_takes_arrays() -> None:
     (kernel,) = kernels_of(ROOT / "examples" / "vector_add.py")
     again = lifted(kernel.ptx()).kernels["vector_add"]

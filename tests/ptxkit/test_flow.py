@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, Ring, for_range, if_, label, loop, ring, smem
 from ptxkit import func as device_function
+from ptxkit.dsl.raw import scope
 from ptxkit.errors import TraceError
 from ptxkit.flow import else_
 from ptxkit.grammar import tree
@@ -488,3 +489,50 @@ def test_an_exit_stack_is_not_one_with() -> None:
             add.u32(n, n, 1)
 
     trace(kernel)
+
+
+def test_what_a_range_counts_with_is_not_written_in_its_body() -> None:
+    def stop(n: Reg[u32]) -> None:
+        with for_range(n):
+            mov.u32(n, n >> 1)                                                   # wrong
+
+    def step(n: Reg[u32], by: Reg[u32]) -> None:
+        with for_range(n, step=by):
+            with if_(n == 4):
+                add.u32(by, by, 1)                                               # wrong
+
+    def index(n: Reg[u32]) -> None:
+        with for_range(n) as i:
+            add.u32(i, i, 1)                                                     # wrong
+
+    def rounds(n: Reg[u32]) -> None:
+        with ring(2, n), scope():
+            add.u32(n, n, 1)                                                     # wrong
+
+    def outer(n: Reg[u32], m: Reg[u32]) -> None:
+        with for_range(n), for_range(m):
+            add.u32(n, n, 1)                                                     # wrong
+
+    def carried(n: Reg[u32], m: Reg[u32]) -> None:
+        with for_range(n, end=m) as rounds:
+            with for_range(rounds.end):
+                rounds.end = n                                                   # wrong
+
+    for wrong, words in ((stop, "ends at, and so changes"), (step, "steps by"), (index, "as `j = mov.u32(i)`"),
+                         (rounds, "`for_range(mov.u32(n))`"), (outer, "ends at"), (carried, "ends at")):
+        refused(wrong, "changes how many rounds there are", words)
+
+
+@given(st.integers(0, 20), st.integers(1, 5))
+@settings(LAW, max_examples=20)
+def test_a_copied_end_is_that_of_python(n: int, by: int) -> None:
+    def kernel(out: Ptr[u32], n: Reg[u32], by: Reg[u32]) -> None:
+        with for_range(mov.u32(n), step=mov.u32(by)) as i:
+            store.global_.u32(out, i)
+            mov.u32(n, n >> 1)
+            add.u32(by, by, 1)
+        with for_range(n, step=by):
+            pass
+        add.u32(n, n, 1)
+
+    assert stored(run(trace(kernel), {"out": 0, "n": n, "by": by})) == [*range(0, n, by)]

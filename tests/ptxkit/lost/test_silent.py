@@ -71,7 +71,7 @@ def test_a_loop_that_nothing_leaves() -> None:
             add.u32(n, n, 1)
 
     def inner(n: Numbers) -> None:
-        with loop(), for_range(n) as i:                                          # wrong
+        with loop(), for_range(4) as i:                                          # wrong
             add.u32(n, n, i)
 
     for wrong in (endless, inner):
@@ -213,7 +213,7 @@ def test_the_loops_own_registers_and_negations_are_values_too() -> None:
     def view(n: Numbers) -> None:
         tile = smem.tile(bf16, (2, 64, 64))
         here = tile[0]
-        with for_range(n):
+        with for_range(4):
             mov.u32(n, here.at(0, 0).register())
             here = tile[1]                                                       # wrong
 
