@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from types import FrameType, TracebackType
-from typing import Any, overload
+from types import CodeType, FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from .dsl.ambient import current
 from .dsl.blocks import Block
@@ -16,6 +16,7 @@ from .dsl.division import fast_div
 from .dsl.held import caller
 from .dsl.label import Label
 from .dsl.rebound import Names, check_namesakes
+from .dsl.refused import NoAttributeError, int_of_numpy
 from .dsl.reg import Index, Negated, Ptr, Reg, Special, Vec
 from .dsl.regions import accesses, leaves
 from .dsl.source import line_at, outside
@@ -23,8 +24,8 @@ from .dsl.trace import Builder, LastIf
 from .dsl.uncalled import EmittingMethods
 from .errors import TraceError
 from .grammar import tree
-from .ptx import mov
 from .grammar.walk import instructions
+from .ptx import mov
 from .types import pred, s32, u32
 
 Predicate = Reg[pred] | Negated
@@ -43,12 +44,13 @@ def _guard(builder: Builder, p: Any, *, invert: bool = False) -> tree.Guard:
     return tree.Guard(reg.operand().name, isinstance(p, Negated) != invert)
 
 
-def _statement(frame: FrameType) -> tuple[int, int | None] | None:
+def _statement(entered: CodeType, frame: FrameType) -> tuple[int, int | None] | None:
     """The `with` statement that leaves a block: its frame and first line. None where another one does, as an ExitStack.
 
     Python leaves all blocks of `with a, b:` at the line of that statement, and two statements never begin at one line.
     """
-    return (id(frame), line_at(frame.f_code, frame.f_lasti)) if outside(frame.f_code.co_filename) else None
+    code = frame.f_code
+    return (id(frame), line_at(code, frame.f_lasti)) if code is entered and outside(code.co_filename) else None
 
 
 class if_(Block):
@@ -59,6 +61,7 @@ class if_(Block):
 
     def __enter__(self) -> None:
         builder = self._entered()
+        self._code = sys._getframe(1).f_code
         self._after = builder.new_label("else")
         guard = _guard(builder, self.predicate, invert=True)
         builder.branch(self._after, guard)
@@ -77,7 +80,7 @@ class if_(Block):
             taken = builder.populations.pop()
             builder.regions.leave(builder, self._region)
             builder.place(self._after)
-            last, here = builder.last_if, _statement(sys._getframe(1))
+            last, here = builder.last_if, _statement(self._code, sys._getframe(1))
             shared = last is not None and here is not None and here == last.statement and last.region.at > self._region.at
             builder.last_if = LastIf(self._after, taken, self._region, here, shared)
 
@@ -152,6 +155,12 @@ class Loop(EmittingMethods):
         self._end = end
         self._ended = False
         self._repeat: tree.Statement | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise NoAttributeError(f"the loop has no `{name}`, and carries nothing: give a value that it carries where it begins, "
+                                   f"`with loop({name}=zero) as l:`")
 
     def break_if(self, p: Predicate) -> None:
         """Leave the loop in the threads where `p` holds."""
@@ -271,6 +280,7 @@ class _ForRange(Block):
         builder = self._entered()
         stop, start, step = self._given
         stop = stop.read() if isinstance(stop, Special) else stop
+        step = step.read() if isinstance(step, Special) else step
         end = _operand(builder, stop)
         self._by = _operand(builder, step)
         if self._by == tree.Integer(0):
@@ -280,13 +290,16 @@ class _ForRange(Block):
         self._labels = builder.new_label("for"), builder.new_label("next"), builder.new_label("done")
         builder.place(self._labels[0])
         done = builder.register(pred)
-        step = step.read() if isinstance(step, Special) else step
         builder.emit("setp.ge.u32", (done.operand(), index.operand(), end))
         builder.branch(self._labels[2], tree.Guard(done.name))
         self._index = index
         if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int) and (counted := range(start, stop, step)):
             builder.bounds[index.name] = counted[-1] + 1, len(builder.regions.open)
         self._body = _Body(builder, "for_range", frame, self._carried, index, *more.values())
+        self._counts = {value.name: (builder.versions.get(value.name, 0), *way) for value, way in (
+            (stop, ("ends at", "copy its end before the loop, as `for_range(mov.u32(n))`")),
+            (step, ("steps by", "copy its step before the loop, as `step=mov.u32(by)`")),
+            (index, ("counts in", "copy its index into a register of your own, as `j = mov.u32(i)`"))) if isinstance(value, Reg)}
         return self._loop or index
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -294,12 +307,9 @@ class _ForRange(Block):
             self._body.abandon()
             return
         builder, index = current(), self._index
+        self._check_counts(builder)
         self._body.end(builder, self._loop)
         builder.place(self._labels[1])
-        self._counts = {value.name: (builder.versions.get(value.name, 0), *way) for value, way in (
-            (stop, ("ends at", "copy its end before the loop, as `for_range(mov.u32(n))`")),
-            (step, ("steps by", "copy its step before the loop, as `step=mov.u32(by)`")),
-            (index, ("counts in", "copy its index into a register of your own, as `j = mov.u32(i)`"))) if isinstance(value, Reg)}
         builder.emit("add.u32", (index.operand(), index.operand(), self._by))
         builder.wrote(index)
         builder.branch(self._labels[0])
@@ -307,16 +317,6 @@ class _ForRange(Block):
         if self._loop is not None:
             self._loop._ended = True
 
-        self._check_counts(builder)
-
-@overload
-def for_range(  # pyright: ignore[reportOverlappingOverload]
-        stop: Index, *, start: Index = 0, step: Index = 1) -> AbstractContextManager[Reg[u32], None]: ...
-@overload
-def for_range(stop: Index, *, start: Index = 0, step: Index = 1,
-              **carried: Reg[Any] | Vec[Any, Any] | Ptr[Any]) -> AbstractContextManager[CarryingRange, None]: ...
-def for_range(stop: Index, *more: Index, start: Index = 0, step: Index = 1, **carried: Any) -> Any:
-    """`with for_range(n) as i:` counts a u32 register on the GPU, from `start` while it is below `stop`. The body may run zero times.
     def _check_counts(self, builder: Builder) -> None:
         """Raise where the body writes a register that says how many rounds there are: it is read again in each."""
         changed = {name: words for name, (version, *words) in self._counts.items() if builder.versions.get(name, 0) != version}
@@ -328,6 +328,15 @@ def for_range(stop: Index, *more: Index, start: Index = 0, step: Index = 1, **ca
                                      f"rounds there are: {way}; a loop that ends otherwise is `with loop() as l:` with `l.break_if(p)`",
                                      each.position)
 
+
+@overload
+def for_range(  # pyright: ignore[reportOverlappingOverload]
+        stop: Index, *, start: Index = 0, step: Index = 1) -> AbstractContextManager[Reg[u32], None]: ...
+@overload
+def for_range(stop: Index, *, start: Index = 0, step: Index = 1,
+              **carried: Reg[Any] | Vec[Any, Any] | Ptr[Any]) -> AbstractContextManager[CarryingRange, None]: ...
+def for_range(stop: Index, *more: Index, start: Index = 0, step: Index = 1, **carried: Any) -> Any:
+    """`with for_range(n) as i:` counts a u32 register on the GPU, from `start` while it is below `stop`. The body may run zero times.
 
     `with for_range(n, total=zero) as loop:` carries a value: `loop.index` counts, the body assigns `loop.total`, and after the loop
     `loop.total` is the result. It has a register of its own: one mov before the loop, and one mov where it is assigned.
@@ -423,8 +432,8 @@ def _operand(builder: Builder, value: Index) -> tree.Operand:
                              "`mov.u32(n)` if it never is, or `mov.u32(max.s32(n, 0))`")
         return value.operand()
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 32:
-        raise TraceError(f"a loop counts in u32: it takes an int from 0 to 2^32 - 1 or a 32-bit register, not {value!r}; "
-                         "downward is `n - 1 - i` in the body")
+        raise TraceError(f"a loop counts in u32: it takes an int from 0 to 2^32 - 1 or a 32-bit register, not {value!r}"
+                         f"{int_of_numpy(value) or '; downward is `n - 1 - i` in the body'}")
     return tree.Integer(value)
 
 

@@ -10,7 +10,7 @@ from .dsl.bounds import below
 from .dsl.descriptor import Descriptor, step, template
 from .dsl.dropped import refuse_dropped
 from .dsl.plan import SHARED_LIMIT, STATIC_LIMIT, SharedPlan
-from .dsl.refused import NoItems
+from .dsl.refused import NoItems, int_of_numpy
 from .dsl.reg import Index, Reg, Special, Value
 from .dsl.source import user_position
 from .dsl.trace import Builder
@@ -95,7 +95,7 @@ class SharedAddress(Value):
         if isinstance(index, Special):
             index = index.read()
         if not isinstance(index, Reg):
-            raise TraceError(f"shared memory is indexed with an int or a 32-bit register, not {index!r}")
+            raise TraceError(f"shared memory is indexed with an int or a 32-bit register, not {index!r}{int_of_numpy(index)}")
         builder.own(index)
         if index.type.bits != 32:
             raise TraceError(f"shared memory is indexed with an int or a 32-bit register, not {index!r}")

@@ -13,15 +13,12 @@ from ..grammar import tree
 from ..grammar.operands import alike
 from ..grammar.walk import instructions
 from .ambient import current
+from .refused import NoAttributeError, not_of_a_count
 from .reg import Ptr, Reg, Special, Vec
 from .regions import accesses
 
 if TYPE_CHECKING:
     from .trace import Builder
-
-
-class NotCarriedError(TraceError, AttributeError):
-    """A name that a loop does not carry."""
 
 
 class CarriedReg(Reg[Any]):
@@ -119,7 +116,9 @@ class Carried:
     def __getattr__(self, name: str) -> Any:
         carried = self.__dict__.get("_carried", {})
         if name not in carried:
-            raise NotCarriedError(f"the loop has no `{name}`; it carries {', '.join(carried) or 'nothing'}")
+            raise NoAttributeError(not_of_a_count(name, "the loop") or
+                                   f"the loop has no `{name}`; it carries {', '.join(carried)}: give it its first value where the loop "
+                                   f"begins, as `{name}=zero`")
         return carried[name].get()
 
     def __setattr__(self, name: str, value: Any) -> None:

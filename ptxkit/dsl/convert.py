@@ -103,6 +103,8 @@ def _way_out(operand: Operand, value: Any) -> str:
     """Advice for a register of the wrong width or class, and for a special one."""
     if operand.float_immediate and type(value) is int:
         return f"; write {float(value)}"
+    if type(value).__module__ == "numpy" and not getattr(value, "ndim", 1):
+        return "; a number of numpy becomes one of Python with `int(i)` or `float(x)`"
     if isinstance(value, Special):
         return f"; read it into a register: `mov.{value.type.__name__}({value.name[1:]})`" if operand.kind == "register" else ""
     if not isinstance(value, Reg) or value.type is pred:

@@ -29,6 +29,33 @@ def integers_only(reg: Any, mnemonic: str) -> TraceError:
     return TraceError(f"operators work on integer registers, and {reg!r} is not one: {instead}")
 
 
+class NoAttributeError(TraceError, AttributeError):
+    """A name that a register or a loop does not have."""
+
+
+_LOOP_ALONE = ("break_", "break_if", "continue_", "continue_if", "repeat_if")
+"""What a `loop` has and loops that count have not."""
+
+
+def not_of_a_count(name: str, what: str) -> str | None:
+    """Why `what`, which a loop that counts gives, has not a method of `loop`, and the way out. None for other names."""
+    if name not in _LOOP_ALONE:
+        return None
+    if name.startswith("continue"):
+        return (f"{what} has no `{name}`: in a loop that counts the rest of the body stands under `with if_(~p):`, and is skipped where "
+                "`p` holds")
+    return (f"{what} has no `{name}`, since a loop that counts ends at its end: one that ends early is `with loop() as l:`, after "
+            "`i = mov.u32(0)`, with `l.break_if(i >= n)` first in its body and `add.u32(i, i, 1)` last")
+
+
+def not_of_a_register(name: str, reg: Any) -> str | None:
+    """Why a register has not a name that loops have, and the way out. None for other names."""
+    if name in ("index", "stage", "parity"):
+        return (f"{reg!r} is a register and has no `{name}`: a loop that carries no value gives its numbers themselves, "
+                "`with for_range(n) as i:` and `with ring(STAGES, n) as (k, stage, parity):`")
+    return not_of_a_count(name, f"{reg!r} is a register and")
+
+
 class InPlace:
     """`x += y`, which always raises TraceError."""
 
@@ -53,6 +80,16 @@ class InPlace:
         )
 
 
+def int_of_numpy(value: Any) -> str:
+    """What a message adds where an int is due and the value is a number of numpy."""
+    whole = type(value).__module__ == "numpy" and getattr(getattr(value, "dtype", None), "kind", "") in ("i", "u") and not value.ndim
+    return "; a number of numpy becomes one of Python with `int(i)`" if whole else ""
+
+
+_NONE = ("@", "**", "divmod", "abs")
+"""What makes no instruction of registers either."""
+
+
 def _instead(value: Any, sign: str) -> str:
     """What is written instead of an operator on what is no register."""
     kind = type(value).__name__
@@ -63,14 +100,15 @@ def _instead(value: Any, sign: str) -> str:
     if kind == "Negated":
         return "combine predicates with `&`, `|`, `^` and `~`"
     if kind == "Ptr":
-        return f"compute with the address in a register, `mov.u64(p) {sign} mov.u64(q)`; `p + i` and `p.at(i)` are the places of elements"
+        way = "mov.u64(p)" if sign in _NONE else f"mov.u64(p) {sign} mov.u64(q)"
+        return f"compute with the address in a register, `{way}`; `p + i` and `p.at(i)` are the places of elements"
     if "Tile" in kind:
         return f"its parts are `t[stage].at(row, column)`; an address in a register is `t[stage].at(0, 0).register()`{_numbers(sign)}"
     return f"compute with the address in a register, `place.register()`{_numbers(sign)}"
 
 
 def _numbers(sign: str) -> str:
-    return f", as in `a.register() {sign} b.register()`"
+    return "" if sign in _NONE else f", as in `a.register() {sign} b.register()`"
 
 
 def _boxed(value: Any) -> Any:
@@ -129,7 +167,11 @@ class NoItems:
         __and__ = __rand__ = _Refused("&")
         __or__ = __ror__ = _Refused("|")
         __xor__ = __rxor__ = _Refused("^")
-        __lshift__, __rshift__, __matmul__, __pow__ = _Refused("<<"), _Refused(">>"), _Refused("@"), _Refused("**")
+        __lshift__ = __rlshift__ = _Refused("<<")
+        __rshift__ = __rrshift__ = _Refused(">>")
+        __matmul__ = __rmatmul__ = _Refused("@")
+        __pow__ = __rpow__ = _Refused("**")
+        __divmod__ = __rdivmod__ = _Refused("divmod")
         __neg__, __pos__, __invert__, __abs__ = _Refused("-"), _Refused("+"), _Refused("~"), _Refused("abs")
 
         def __setitem__(self, index: Any, value: Any) -> NoReturn:
@@ -179,6 +221,20 @@ class NoQuotient:
 
         __rmod__ = __rfloordiv__
 
+        def __rlshift__(self, other: Any) -> NoReturn:
+            raise self._shifts("<<", f"shl.b32({other}, ")
+
+        def __rrshift__(self, other: Any) -> NoReturn:
+            raise self._shifts(">>", f"shr.{'s' if isinstance(other, int) and other < 0 else 'u'}32({other}, ")
+
+        def _shifts(self, sign: str, call: str) -> TraceError:
+            kind = self.type.__name__
+            if kind == "pred" or self.type.register in ("f32", "f64"):
+                return integers_only(self, "shift")
+            amount = f"mov.{kind}({self.name[1:]})" if self.name.startswith("%") and not hasattr(self, "builder") else "x"
+            amount = amount if self.type.bits == 32 else f"cvt.u32.u{self.type.bits}({amount})"
+            return TraceError(f"`{sign}` takes a register on its left: write `{call}{amount})`, and `64` in place of `32` for 64 bits")
+
         def __pow__(self, other: Any) -> NoReturn:
             raise TraceError("`**` is no instruction: multiply, or `ex2.approx.f32(mul.rn.f32(y, lg2.approx.f32(x)))`")
 
@@ -209,8 +265,12 @@ class NoQuotient:
             raise TraceError("Python's `divmod` is no instruction: write `x // y` and `x % y`; `ptxkit.idioms.fast_div(x, 10)` divides "
                              "by a constant")
 
+        __rdivmod__ = __divmod__
+
         def __matmul__(self, other: Any) -> NoReturn:
             raise TraceError("`@` is no instruction: products of matrices are `mma` and `wgmma`")
+
+        __rmatmul__ = __matmul__
 
         def __round__(self, digits: Any = None) -> NoReturn:
             kind = self.type.__name__
@@ -228,4 +288,5 @@ class NoQuotient:
             raise TraceError(f"Python's `abs` emits nothing: write `abs.{kind.replace('u', 's')}(x)`, with `abs` of ptxkit.ptx")
 
 
-__all__ = ["InPlace", "NoItems", "NoQuotient", "NotRead", "integers_only"]
+__all__ = ["InPlace", "NoAttributeError", "NoItems", "NoQuotient", "NotRead", "int_of_numpy", "integers_only", "not_of_a_count",
+           "not_of_a_register"]

@@ -18,7 +18,7 @@ from ..types import Scalar, b32, b64, integer, integer16, integer32, integer64, 
 from .ambient import current
 from .dropped import note_dropped, operated, refuse_dropped
 from .fates import check_member
-from .refused import InPlace, NoItems, NoQuotient, NotRead, integers_only
+from .refused import InPlace, NoAttributeError, NoItems, NoQuotient, NotRead, int_of_numpy, integers_only, not_of_a_register
 from .signs import check_signs
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ class Scalars(NoQuotient, Value, Generic[T]):
     __iadd__, __isub__, __imul__ = InPlace("+", "add"), InPlace("-", "sub"), InPlace("*", "mul.lo")
     __iand__, __ior__, __ixor__ = InPlace("&", "and_"), InPlace("|", "or_"), InPlace("^", "xor")
     __ilshift__, __irshift__ = InPlace("<<", "shl"), InPlace(">>", "shr")
+    __ifloordiv__, __imod__ = InPlace("//", "div"), InPlace("%", "rem")
 
 
 class Reg(Scalars[T]):
@@ -177,6 +178,8 @@ class Reg(Scalars[T]):
             if _PART.fullmatch(name):
                 raise TraceError(f"a part of a register is an operand of video instructions only: write raw(\"{{}}.{name}\", r), "
                                  "with `from ptxkit.dsl.raw import raw`")
+            if sentence := not_of_a_register(name, self):
+                raise NoAttributeError(sentence)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def _here(self) -> Builder:
@@ -208,7 +211,8 @@ def _arithmetic(operator: _Operator, left: Scalars[Any], other: Any) -> Reg[Any]
     kind, builder = reg._integer(operator.mnemonic), reg._here()
     if operator.mnemonic in ("div", "rem"):
         other = other.read() if isinstance(other, Special) else other
-        check_signs(reg, other, operator.mnemonic)
+        if isinstance(other, Reg | int):
+            check_signs(reg, other, operator.mnemonic)
     value = _side(reg, other, operator.mnemonic)
     result = builder.register(reg.type)
     operands = (value, reg.operand()) if operator.swap else (reg.operand(), value)
@@ -262,7 +266,7 @@ def _compare(relation: str, left: Scalars[Any], other: Any) -> Reg[pred]:
     reg = _read(left)
     kind = reg._integer(f"setp.{relation}")
     if not isinstance(other, Reg | int | Special):
-        raise TraceError(f"{reg!r} can be compared with a register or an int, not with {type(other).__name__}")
+        raise TraceError(f"{reg!r} can be compared with a register or an int, not with {type(other).__name__}{int_of_numpy(other)}")
     other = other.read() if isinstance(other, Special) else other
     check_signs(reg, other, relation)
     builder, value = reg._here(), _side(reg, other, "setp")
@@ -277,7 +281,8 @@ def _side(reg: Reg[Any], other: Any, mnemonic: str) -> tree.Operand:
         reg.builder.own(other.reg)
         return other.operand()
     if isinstance(other, bool) or not isinstance(other, Reg | int | Special):
-        raise TraceError(f"`{mnemonic}` on {reg!r} takes a register of its width or an int, not {type(other).__name__}")
+        raise TraceError(f"`{mnemonic}` on {reg!r} takes a register of its width or an int, not {type(other).__name__}"
+                         f"{int_of_numpy(other)}")
     if isinstance(other, int):
         limit = 1 << reg.type.bits
         if reg.type is pred:
@@ -307,7 +312,7 @@ def _amount(reg: Reg[Any], other: Any) -> tree.Operand:
     if isinstance(other, Reg) and other.type.bits == 32:
         reg.builder.own(other)
         return other.operand()
-    raise TraceError(f"a shift amount is an int or a 32-bit register, not {other!r}")
+    raise TraceError(f"a shift amount is an int or a 32-bit register, not {other!r}{int_of_numpy(other)}")
 
 
 class Negated(Value):
@@ -460,7 +465,7 @@ class Ptr(NotRead, Value, Generic[T]):
         if isinstance(index, int):
             return self + index
         if not isinstance(index, Scalars):
-            raise TraceError(f"a pointer is indexed with an int or an integer register, not {index!r}")
+            raise TraceError(f"a pointer is indexed with an int or an integer register, not {index!r}{int_of_numpy(index)}")
         reg: Reg[Any] = _read(index)
         kind, builder = reg._integer("mad"), reg._here()
         builder.own(self.reg)

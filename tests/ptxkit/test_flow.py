@@ -480,6 +480,30 @@ def test_each_with_of_nested_ifs_has_its_own_else(n: int, m: int) -> None:
     assert stored(run(trace(kernel), {"out": 0, "n": n, "m": m})) == expected
 
 
+class When:
+    """A context manager of the user's, which enters an if_."""
+
+    def __init__(self, p: Any) -> None:
+        self.block = if_(p)
+
+    def __enter__(self) -> None:
+        self.block.__enter__()
+
+    def __exit__(self, *given: Any) -> None:
+        self.block.__exit__(*given)
+
+
+def test_managers_of_the_user_are_not_one_with() -> None:
+    def kernel(n: Reg[u32], m: Reg[u32]) -> None:
+        with When(n == 0):
+            with When(m == 0):
+                add.u32(n, n, 1)
+        with else_():
+            add.u32(n, n, 1)
+
+    trace(kernel)
+
+
 def test_an_exit_stack_is_not_one_with() -> None:
     def kernel(n: Reg[u32], m: Reg[u32]) -> None:
         with ExitStack() as stack:

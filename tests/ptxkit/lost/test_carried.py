@@ -266,3 +266,58 @@ def test_bits_and_signs_are_carried_as_elsewhere() -> None:
             rounds.b = ld.global_.b16(half)
 
     trace(kernel)
+
+
+@pytest.mark.parametrize("name", ["break_if", "break_", "repeat_if", "continue_if", "continue_"])
+def test_a_loop_that_counts_has_no_methods_of_loop(name: str) -> None:
+    def index(n: Numbers) -> None:
+        with for_range(n) as i:
+            getattr(i, name)(i == 3)                                             # wrong
+
+    def carrying(n: Numbers) -> None:
+        with for_range(n, total=n) as rounds:
+            getattr(rounds, name)(rounds.index == 3)                             # wrong
+
+    def of_a_ring(n: Numbers) -> None:
+        with ring(4, n, total=n) as rounds:
+            getattr(rounds, name)(rounds.index == 3)                             # wrong
+
+    for wrong in (index, carrying, of_a_ring):
+        refused(wrong, f"has no `{name}`", "under `with if_(~p):`" if "continue" in name else "`with loop() as l:`")
+
+
+def test_names_that_a_loop_has_not() -> None:
+    def index(n: Numbers) -> None:
+        with for_range(n) as i:
+            add.u32(n, i.index, 1)                                               # type: ignore[attr-defined] # wrong
+
+    def uncarried(n: Numbers) -> None:
+        with loop() as rounds:
+            add.u32(n, n, rounds.total)                                          # type: ignore[attr-defined] # wrong
+
+    def misspelt(n: Numbers) -> None:
+        with for_range(n, total=n) as rounds:
+            add.u32(n, n, rounds.totl)                                           # wrong
+
+    for wrong, words in ((index, "gives its numbers themselves"), (uncarried, "`with loop(total=zero) as l:`"),
+                         (misspelt, "it carries total: give it its first value")):
+        refused(wrong, words)
+
+
+@given(st.integers(0, 9), st.integers(0, 9))
+@settings(deadline=None, max_examples=12)
+def test_the_way_out_of_a_loop_that_counts_is_pythons_break(n: int, last: int) -> None:
+    def kernel(out: Ptr[u32], n: Numbers, last: Numbers) -> None:
+        i = mov.u32(0)
+        with loop() as rounds:
+            rounds.break_if(i >= n)
+            rounds.break_if(i == last)
+            store.global_.u32(out, i)
+            add.u32(i, i, 1)
+
+    expected = []
+    for i in range(n):
+        if i == last:
+            break
+        expected.append(i)
+    assert stored(run(trace(kernel), {"out": 0, "n": n, "last": last})) == expected

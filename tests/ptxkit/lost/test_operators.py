@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from ptxkit import Ptr, Reg, debug, for_range, if_, smem
-from ptxkit.ptx import add, exit, ld, mov, setp, st
+from ptxkit.dsl.special import laneid
+from ptxkit.ptx import add, exit, ld, mov, setp, shl, shr, st
 from ptxkit.types import bf16, f32, s32, u32, u64
 from tests.ptxkit.lost.kernels import Kernels, N
 
@@ -201,6 +202,97 @@ def npint(x: Ptr[u32], v: N) -> None:
 @wrong()
 def npadd(x: Ptr[u32], v: N) -> None:
     p = v + np.float32(3)  # wrong
+
+
+@wrong("; a number of numpy becomes one of Python with `int(i)`")
+def npadd_int(x: Ptr[u32], v: N) -> None:
+    p = v + np.int32(5)  # wrong
+
+
+@wrong("`int(i)`")
+def npbelow(x: Ptr[u32], v: N) -> None:
+    p = v < np.uint32(9)  # wrong
+
+
+@wrong("`int(i)`")
+def npdiv(x: Ptr[u32], v: N) -> None:
+    p = v // np.int64(4)  # wrong
+
+
+@wrong("`int(i)`")
+def npshift(x: Ptr[u32], v: N) -> None:
+    p = v << np.int32(1)  # wrong
+
+
+@wrong("`int(i)`")
+def npat(x: Ptr[u32], v: N) -> None:
+    p = x.at(np.int64(1))  # wrong
+
+
+@wrong("`int(i)`")
+def npplace(x: Ptr[u32], v: N) -> None:
+    p = smem.array(u32, 4).at(np.int64(1))  # wrong
+
+
+@wrong("`int(i)`")
+def nprange(x: Ptr[u32], v: N) -> None:
+    with for_range(np.int32(4)):  # wrong
+        pass
+
+
+@wrong("`int(i)` or `float(x)`")
+def npoperand(x: Ptr[u32], v: N) -> None:
+    add.u32(v, v, np.uint32(4))  # wrong
+
+
+@wrong("write `shl.b32(1, x)`")
+def shifted(x: Ptr[u32], v: N) -> None:
+    p = 1 << v  # type: ignore[operator] # wrong
+
+
+@wrong("write `shr.u32(256, x)`")
+def shifted_back(x: Ptr[u32], v: N) -> None:
+    p = 256 >> v  # type: ignore[operator] # wrong
+
+
+@wrong("write `shl.b32(1, mov.u32(laneid))`")
+def lane_mask(x: Ptr[u32], v: N) -> None:
+    p = 1 << laneid  # type: ignore[operator] # wrong
+
+
+@wrong("`shl.b32(1, cvt.u32.u64(x))`")
+def shifted_wide(x: Ptr[u32], v: Reg[u64]) -> None:
+    p = 1 << v  # type: ignore[operator] # wrong
+
+
+@wrong("`x // y` and `x % y`")
+def divided_both(x: Ptr[u32], v: N) -> None:
+    p = divmod(7, v)  # type: ignore[operator] # wrong
+
+
+@wrong("`@` is no instruction")
+def product(x: Ptr[u32], v: N) -> None:
+    p = 2 @ v  # type: ignore[operator] # wrong
+
+
+@wrong("`<<` is no instruction on a Ptr")
+def shifted_ptr(x: Ptr[u32], v: N) -> None:
+    p = 1 << x  # type: ignore[operator] # wrong
+
+
+@wrong("`>>` is no instruction on a Negated")
+def shifted_negation(x: Ptr[u32], v: N) -> None:
+    p = 1 >> ~(v == 1)  # type: ignore[operator] # wrong
+
+
+@wrong("`div.u32(x, x, y)`")
+def divided_in_place(x: Ptr[u32], v: N) -> None:
+    v //= 2  # type: ignore[arg-type] # wrong
+
+
+@wrong("`rem.u32(x, x, y)`")
+def rest_in_place(x: Ptr[u32], v: N) -> None:
+    v %= 2  # type: ignore[arg-type] # wrong
 
 
 @wrong()
@@ -414,6 +506,11 @@ def ptr_addr(x: Ptr[u32], y: Ptr[u32], n: N) -> None:
 def ints(x: Ptr[u32], n: N) -> None:
     k = int(np.int32(3))
     st.global_.u32(x, n + k)
+
+
+@right
+def shifts(x: Ptr[u32], n: N) -> None:
+    st.global_.u32(x, shl.b32(1, mov.u32(laneid)) | shr.u32(256, n))
 
 
 @right
