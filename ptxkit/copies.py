@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from . import ptx
+from .dsl.ambient import current
+from .dsl.bounds import thread_register
 from .dsl.reg import Index, Ptr, Reg
 from .errors import TraceError
-from .smem import SharedAddress, TileView
+from .smem import SharedAddress, TileView, check_view
 
 Moved = Callable[[SharedAddress, Ptr[Any], Any], None]
 
@@ -54,13 +56,20 @@ def store_tile(view: TileView[Any], target: Ptr[Any], stride: Index, thread: Reg
 def _chunks(view: TileView[Any], source: Ptr[Any], stride: Index, thread: Reg[Any], threads: int, move: Moved, *,
             lines: bool = False) -> None:
     """Call `move` with the place in the tile, the pointer and the line of each of this thread's chunks of 16 bytes."""
-    layout = view.layout
+    check_view(view, "a copy of a tile")
+    thread = thread_register(thread, "a copy of a tile")
+    layout, block = view.layout, current().module.threads
+    if type(threads) is not int or threads < 1 or threads > (block or threads):
+        raise TraceError(f"{threads!r} threads cannot copy a tile: give the number of those that call, an int"
+                         + (f" of 1 to {block}, the threads of the block" if block else ""))
     elements = 16 // layout.element_bytes
     across = view.inner // elements
     if view.inner % elements or across & (across - 1) or threads % across or (view.outer * across) % threads or threads // across % 8:
         raise TraceError(
             f"{threads} threads cannot share a tile of {view.outer} lines of {view.inner * layout.element_bytes} bytes: a line is a power "
             f"of two of 16-byte chunks, and the threads, a multiple of {8 * max(across, 1)}, take whole lines, 8 at least, and divide them")
+    if not isinstance(source, Ptr):
+        raise TraceError(f"a tile is copied from or to a pointer, `Ptr[{layout.type.__name__}]`, not {source!r}")
     if source.type.bits != layout.type.bits:
         raise TraceError(f"a tile of {layout.type.__name__} is copied from a pointer to elements of its size, not to "
                          f"{source.type.__name__}: `pointer.cast(type)`")

@@ -10,11 +10,12 @@ from typing import Any, Literal, TypeVar
 
 from . import ptx
 from .dsl.ambient import current
+from .dsl.bounds import thread_register
 from .dsl.convert import shown
 from .dsl.reg import Reg, Vec
 from .dsl.special import laneid
 from .errors import TraceError
-from .smem import TileView
+from .smem import TileView, check_view
 from .types import Scalar, bf16, bits32, e4m3, e5m2, f16, f32, s32, u32
 
 S = TypeVar("S", bound=Scalar)
@@ -25,7 +26,7 @@ def pack(type: type[Scalar], *values: Reg[f32]) -> Reg[bits32]:
 
     Emits cvt.rn.bf16x2.f32; for 8 bits two cvt.rn.satfinite.e4m3x2.f32 and a mov.b32.
     """
-    name, count = type.__name__, 4 if type in (e4m3, e5m2) else 2
+    name, count = getattr(type, "__name__", repr(type)), 4 if type in (e4m3, e5m2) else 2
     if type not in (bf16, f16, e4m3, e5m2) or len(values) != count:
         raise TraceError(f"pack takes 2 values for bf16 or f16 and 4 for e4m3 or e5m2, not {len(values)} for {name}")
     if count == 2:
@@ -55,7 +56,7 @@ def unpack(type: type[Scalar], word: Reg[Any]) -> tuple[Reg[f32], ...]:
         wide = ptx.opcode(f"cvt.rn.f16x2.{type.__name__}x2")
         pairs = [wide(half) for half in _halves(word, type)]
         return tuple(ptx.cvt.f32.f16(half) for pair in pairs for half in _halves(pair, f16))
-    raise TraceError(f"unpack takes bf16, f16, e4m3 or e5m2, not {type.__name__}")
+    raise TraceError(f"unpack takes bf16, f16, e4m3 or e5m2, not {getattr(type, '__name__', repr(type))}")
 
 
 def _halves(word: Reg[Any], type: type[Scalar]) -> tuple[Reg[Any], Reg[Any]]:
@@ -74,13 +75,14 @@ def load_fragment(view: TileView[Any], row: int, column: int, operand: Literal["
     Of b the first two registers are those of the first 8 rows. The address is computed once for all rows and columns that are multiples of
     16, as `TileView.at` says, and under a swizzle once more for each other column.
     """
+    check_view(view, "load_fragment")
     _of_16_bits(view)
     if operand not in ("a", "b"):
         raise TraceError(f"ldmatrix loads operand 'a' or 'b' of an mma, not {operand!r}: accumulators are not in a tile before the product")
     if not (type(row) is type(column) is int and 0 <= row <= view.outer - 16 and 0 <= column <= view.inner - 16) or column % 8:
         raise TraceError(f"a fragment of 16 x 16 at row {row!r}, column {column!r} is not within a tile of {view.outer} x {view.inner}: "
                          "give ints, and a column in steps of 8")
-    lane = ptx.mov.u32(laneid) if lane is None else lane
+    lane = ptx.mov.u32(laneid) if lane is None else thread_register(lane, "load_fragment")
     builder = current()
     if operand == "a":
         rows = builder.memo(("lane row",), (lane,), lambda: lane & 15)
@@ -99,12 +101,15 @@ def store_fragment(view: TileView[Any], fragment: Sequence[Reg[f32]] | Vec[f32, 
     For each 16 columns four cvt and one stmatrix.x4. The address is computed once: and, shr, shl, shr, mad, and `TileView.at`; then one
     xor for each further 16 columns of a swizzle span.
     """
+    check_view(view, "store_fragment")
     _of_16_bits(view)
+    thread = thread_register(thread, "store_fragment")
     values = list(fragment)
     count = len(values) * 2 if columns is None else columns
-    if len(values) * 2 != count or count % 16 or column % 16 or column + count > view.layout.columns:
+    known = type(column) is type(count) is int
+    if not known or len(values) * 2 != count or count % 16 or column % 16 or not 0 <= column <= view.layout.columns - count:
         raise TraceError(f"{len(values)} accumulators are {len(values) * 2} columns: a tile of {view.layout.columns} columns takes them in "
-                         f"steps of 16 from column {column}")
+                         f"steps of 16 from column {column!r}")
     if view.outer < 64:
         raise TraceError(f"the accumulators of wgmma have 64 rows, and this tile has {view.outer}: give it 64")
     builder = current()
@@ -123,7 +128,7 @@ def rows_of(accumulators: Vec[S, Any]) -> tuple[Vec[S, Any], Vec[S, Any]]:
     Four neighbouring lanes hold a row: `warp_reduce(operation, x, lanes=4)` goes over it. Emits nothing.
     """
     registers = list(accumulators)
-    if len(registers) % 4 or any(reg.type not in (f32, s32) for reg in registers):
+    if len(registers) % 4 or not all(isinstance(reg, Reg) and reg.type in (f32, s32) for reg in registers):
         raise TraceError(f"rows_of takes f32 or s32 accumulators, pairs of columns in rows r and r + 8, not {accumulators!r}")
     first, second = ([reg for i, reg in enumerate(registers) if i // 2 % 2 == half] for half in range(2))
     return Vec(first), Vec(second)
@@ -136,7 +141,8 @@ def operands_a(type: type[Scalar], accumulators: Vec[f32, Any]) -> list[Vec[bits
     """
     registers = list(accumulators)
     if type not in (bf16, f16) or len(registers) % 8:
-        raise TraceError(f"operands_a makes bf16 or f16 of accumulators of 16, 32, ... columns, not {type.__name__} of "
+        raise TraceError(f"operands_a makes bf16 or f16 of accumulators of 16, 32, ... columns, not "
+                         f"{getattr(type, '__name__', repr(type))} of "
                          f"{len(registers) * 2}")
     words = [pack(type, *registers[i:i + 2]) for i in range(0, len(registers), 2)]
     return [Vec((words[i], words[i + 1], words[i + 2], words[i + 3])) for i in range(0, len(words), 4)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from .dsl.ambient import current
 from .dsl.reg import Index, Negated, Reg, Special
@@ -17,12 +18,17 @@ from .types import pred, u32
 
 NAMED = 16
 """Named barriers of a CTA."""
+COUNT = (1 << 20) - 1
+"""The most arrivals, and the most bytes, that a phase of an mbarrier waits for."""
 
 
 class Stages(EmittingMethods):
     """The mbarriers full[stage] and empty[stage] of a ring of `stages`, and how many arrivals end a phase of each."""
 
     def __init__(self, stages: int, *, producers: int, consumers: int, name: str = "") -> None:
+        for what, count in (("producers", producers), ("consumers", consumers)):
+            if not isinstance(count, Reg) and (type(count) is not int or not 1 <= count <= COUNT):
+                raise TraceError(f"{what}={count!r}: a phase waits for 1 to {COUNT:,} arrivals; say how many threads arrive for a stage")
         self.stages = stages
         self.full: MBarriers = allocate(stages, name=f"{name}full")
         self.empty: MBarriers = allocate(stages, name=f"{name}empty")
@@ -53,6 +59,8 @@ class Pipeline(Stages):
                  name: str = "") -> None:
         if bytes is not None and producers != 1:
             raise TraceError(f"one thread arms a stage of {bytes} bytes, not {producers}: leave producers= or bytes= out")
+        if bytes is not None and not isinstance(bytes, Reg) and (type(bytes) is not int or not 0 <= bytes <= COUNT):
+            raise TraceError(f"bytes={bytes!r}: copies bring 0 to {COUNT:,} bytes to a stage; add up `tile.layout.bytes` of its tiles")
         super().__init__(stages, producers=producers, consumers=consumers, name=name)
         self.bytes, self.generic = bytes, generic
 
@@ -91,12 +99,11 @@ class NamedBarrier(EmittingMethods):
 
     def __init__(self, threads: int, number: Index | None = None) -> None:
         builder = current()
-        if threads % 32 or not 32 <= threads <= 1024:
-            raise TraceError(f"a named barrier is for whole warps, 32 to 1024 threads, not {threads}")
-        if builder.module.threads is not None and threads > builder.module.threads:
-            raise TraceError(f"a named barrier for {threads} threads would never open: the block has {builder.module.threads}")
+        _check_threads(threads)
         self.threads = threads
         self.number = take(1) if number is None else number.read() if isinstance(number, Special) else number
+        if type(self.number) is not int and not (isinstance(self.number, Reg) and self.number.type.register == "b32"):
+            raise TraceError(f"a named barrier is called by an int or a 32-bit register, not {self.number!r}")
         if isinstance(self.number, int) and not 0 <= self.number < NAMED:
             raise TraceError(f"a CTA has {NAMED} barriers, 0 to {NAMED - 1}, and this is number {self.number}")
         if isinstance(self.number, int):
@@ -115,6 +122,9 @@ class NamedBarriers:
     """`count` named barriers for `threads` threads each. `barriers[i]` is a `NamedBarrier`: for a register one add."""
 
     def __init__(self, count: int, threads: int) -> None:
+        _check_threads(threads)
+        if type(count) is not int or count < 1:
+            raise TraceError(f"NamedBarriers({count!r}, {threads}): ask for 1 to {NAMED - 1} barriers, an int")
         self.count, self.threads = count, threads
         self.first = take(count)
 
@@ -124,10 +134,21 @@ class NamedBarriers:
     def __getitem__(self, index: Index) -> NamedBarrier:
         if isinstance(index, int) and not 0 <= index < self.count:
             raise TraceError(f"barrier {index} of {self.count} named barriers")
+        if type(index) is not int and not isinstance(index, Reg | Special):
+            raise TraceError(f"named barriers are indexed with an int or a 32-bit register, not {index!r}")
         return NamedBarrier(self.threads, index + self.first)
 
     def __iter__(self) -> Iterator[NamedBarrier]:
         return (self[i] for i in range(self.count))
+
+
+def _check_threads(threads: Any) -> None:
+    """Raise TraceError unless a barrier for so many threads can open."""
+    most = current().module.threads
+    if type(threads) is not int or threads % 32 or not 32 <= threads <= 1024:
+        raise TraceError(f"a named barrier is for whole warps, 32 to 1024 threads, not {threads!r}")
+    if most is not None and threads > most:
+        raise TraceError(f"a named barrier for {threads} threads would never open: the block has {most}")
 
 
 def take(count: int) -> int:

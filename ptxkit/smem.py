@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any, Generic, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, SupportsIndex, TypeVar
 
 from .dsl.ambient import current
 from .dsl.bounds import below
@@ -33,6 +33,18 @@ def _within(plan: SharedPlan) -> Builder:
         raise TraceError(f"this shared memory belongs to `{plan.symbol.removesuffix('_smem')}`, not to `{builder.module.name}`: "
                          "allocate it inside the kernel that uses it")
     return builder
+
+
+_CONVERTED = {"b64": "`cvt.u32.u64(i)`", "b16": "`cvt.u32.u16(i)`", "f32": "`cvt.rzi.u32.f32(i)`", "f64": "`cvt.rzi.u32.f64(i)`",
+              "pred": "`selp.u32(1, 0, p)`"}
+
+
+def check_index(index: Any) -> None:
+    """Raise TraceError unless `index` is an int or a 32-bit register that holds no float."""
+    kind = index.type.register if isinstance(index, Reg | Special) else None
+    if kind != "b32" and not isinstance(index, int):
+        way = f": write {_CONVERTED[kind]}" if kind in _CONVERTED else int_of_numpy(index)
+        raise TraceError(f"shared memory is indexed with an int or a 32-bit register, not {index!r}{way}")
 
 
 def base_register(builder: Builder) -> Reg[u32]:
@@ -92,13 +104,9 @@ class SharedAddress(Value):
         self.seen = builder.now
         if isinstance(index, int):
             return self.offset + index * stride, self.dynamic
-        if isinstance(index, Special):
-            index = index.read()
-        if not isinstance(index, Reg):
-            raise TraceError(f"shared memory is indexed with an int or a 32-bit register, not {index!r}{int_of_numpy(index)}")
+        check_index(index)
+        index = index.read() if isinstance(index, Special) else index
         builder.own(index)
-        if index.type.bits != 32:
-            raise TraceError(f"shared memory is indexed with an int or a 32-bit register, not {index!r}")
         base = base_register(builder) if self.dynamic is None else self.dynamic
 
         def make() -> Reg[u32]:
@@ -107,6 +115,14 @@ class SharedAddress(Value):
             return result
 
         return self.offset, builder.memo(("index", stride), (index, base), make)
+
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, index: Any) -> NoReturn:
+            raise TraceError(f"a {type(self).__name__} is one place and has no items: {self._items}")
+
+    _items = "`smem.array(u32, 64)` has elements, `array[i]`"
 
 
 class Shared(SharedAddress, Generic[T]):
@@ -137,6 +153,7 @@ class MBarrier(SharedAddress):
     """An mbarrier object (8 bytes) in shared memory. `remote`: it belongs to another CTA."""
 
     __slots__ = ("array", "remote")
+    _items = "`smem.mbarrier(4)` has barriers, `barriers[i]`"
 
     def __init__(self, array: MBarriers | None, offset: int, dynamic: Reg[u32] | None = None, *, remote: bool = False) -> None:
         super().__init__(offset, dynamic)
@@ -176,6 +193,9 @@ class MBarriers:
 
     def at(self, base: Reg[u32]) -> MBarriers:
         """The same array in another CTA of the cluster. `base` is the mapped address of its first barrier."""
+        if not isinstance(base, Reg):
+            raise TraceError(f"`at` takes the mapped address of the first barrier in a register, not {base!r}: `barriers[i]` is a barrier "
+                             "of this CTA, and `remote(barriers, cta)` are those of another one")
         mapped = copy(self)
         mapped.base, mapped.offset = base, 0
         return mapped
@@ -185,6 +205,7 @@ class TileView(SharedAddress, Generic[T]):
     """A tile in one stage, or some of its lines, or one of its spans. Tensor copies fill it and descriptors point into it."""
 
     __slots__ = ("inner", "layout", "outer")
+    _items = "`tile[stage].at(row, column)` is the place of an element"
 
     def __init__(self, layout: Layout, offset: int, dynamic: Reg[u32] | None, inner: int, outer: int) -> None:
         super().__init__(offset, dynamic)
@@ -225,6 +246,8 @@ class TileView(SharedAddress, Generic[T]):
         Two ints are a constant. A register row or column costs mul or mad, shr, and, xor and add, once in a region; then one xor for
         every further constant column (nothing without a swizzle) and nothing for rows of `lines(8 * i, ...)`.
         """
+        check_index(row)
+        check_index(column)
         along, across = (column, row) if self.layout.major == "k" else (row, column)
         for what, index, extent in (("column", along, self.inner), ("row", across, self.outer)):
             if isinstance(index, int) and not 0 <= index < extent:
@@ -351,6 +374,20 @@ def pattern_bits(layout: Layout, line: int) -> int:
     return line * layout.span_bytes >> 3
 
 
+class OfAStage(TraceError, AttributeError):
+    """What a tile is asked for is that of one of its stages."""
+
+
+_OF_A_STAGE = ("at", "box", "bytes", "desc", "inner", "lines", "outer", "register", "span")
+
+
+def check_view(view: Any, what: str) -> None:
+    """Raise TraceError unless `what` is given a view of a tile."""
+    if not isinstance(view, TileView):
+        given = "a whole tile" if isinstance(view, Tile) else repr(view)
+        raise TraceError(f"{what} takes one stage of a tile, as `tile[0]` or `tile[stage].lines(0, 64)`, not {given}")
+
+
 class Tile(NoItems, Generic[T]):
     """A tile for each of `stages` stages. `tile[stage]` is a view; `stage` is an int or a register."""
 
@@ -373,7 +410,16 @@ class Tile(NoItems, Generic[T]):
 
         return picture(self)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in _OF_A_STAGE:
+                raise OfAStage(f"`{name}` is that of one stage of a tile: write `tile[0].{name}`, or `tile[stage].{name}`")
+            raise AttributeError(f"'Tile' object has no attribute '{name}'", name=name, obj=self)
+
     def __getitem__(self, stage: Index) -> TileView[T]:
+        if isinstance(stage, tuple):
+            raise TraceError(f"a tile is indexed with a stage alone, not {stage!r}: `tile[stage].at(row, column)` is an element's place")
         if isinstance(stage, int) and not 0 <= stage < self.stages:
             raise TraceError(f"stage {stage} is out of range: the tile has {self.stages}, 0 to {self.stages - 1}")
         below(stage, self.stages, "the tile has", "stages")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import TraceError
-from .reg import Reg
+from .reg import Reg, Special
 
 
 def below(index: Any, count: int, what: str, of: str) -> None:
@@ -16,4 +16,12 @@ def below(index: Any, count: int, what: str, of: str) -> None:
                          f"as `i % {count}`")
 
 
-__all__ = ["below"]
+def thread_register(thread: Any, what: str) -> Reg[Any]:
+    """The number of a thread in a register; a special register is read. Raises TraceError for anything else, which all threads share."""
+    thread = thread.read() if isinstance(thread, Special) else thread
+    if not isinstance(thread, Reg) or thread.type.register != "b32":
+        raise TraceError(f"{what} takes the number of a thread in a 32-bit register, as `mov.u32(tid.x)`, not {thread!r}")
+    return thread
+
+
+__all__ = ["below", "thread_register"]

@@ -371,6 +371,8 @@ class Kernel(Traceable, Generic[P]):
         threads = None if block is None else block[0] * block[1] * block[2]
         if threads is not None and not 1 <= threads <= 1024:
             raise TraceError(f"a block has 1 to 1024 threads, not {threads}: give `{self.name}` a smaller block= and more CTAs", of_block)
+        if block is not None and block[2] > 64:
+            raise TraceError(f"a block has at most 64 threads along z, not {block[2]}: give `{self.name}` those along x or y", of_block)
         ctas = cluster[0] * cluster[1] * cluster[2]
         if not 1 <= ctas <= 16:
             raise TraceError(f"a cluster has 1 to 16 CTAs (8 unless the launch asks for a non-portable size), not {ctas}: give "

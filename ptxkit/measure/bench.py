@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -102,6 +103,7 @@ def _rate(what: str, factor: float, row: Mapping[str, Any], seen: Mapping[str, A
 def bench(kernel: Kernel[...], grid: Grid, args: Given, options: Options, config: Mapping[str, Any]) -> Benchmark:
     """Times a configuration of a kernel on copies of the arguments. Raises what a launch raises, and BenchError where it is wrong."""
     check_options(options, Options, BenchError)
+    _check_files(options)
     first = arguments_of(kernel, args)
     device = device_of(options.get("device", "gpu"), first)
     regimes = [_regime(device, name) for name in _names(options.get("regimes"), device)]
@@ -117,10 +119,33 @@ def bench(kernel: Kernel[...], grid: Grid, args: Given, options: Options, config
     for seed, regime in enumerate(regimes):
         results["rows"].append(bench.row(regime, {"kernel": config, **against}, seed + options.get("seed", 0)))
         if "json" in options:
-            write_json(Path(options["json"]), results)
+            _write("json", options["json"], functools.partial(write_json, results=results))
     if "plot" in options:
-        found.plot(options["plot"])
+        _write("plot", options["plot"], found.plot)
     return found
+
+
+def _check_files(options: Options) -> None:
+    """Raise BenchError or PlotError for files that cannot be written, before anything is measured."""
+    for word, example in (("json", "bench.json"), ("plot", "bench.svg")):
+        given: Any = options.get(word)
+        if word not in options:
+            continue
+        if not isinstance(given, str | os.PathLike):
+            raise BenchError(f"{word}= is the path of a file to write, as {word}={example!r}, not {given!r}")
+        path = Path(given)
+        if path.is_dir() or not path.parent.is_dir():
+            why = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+            raise BenchError(f"{word}={str(path)!r} cannot be written, because {why}: give the path of a file in one that there is")
+    if "plot" in options:
+        chart.check_ending(Path(options["plot"]))
+
+
+def _write(word: str, path: str | Path, write: Callable[[Path], None]) -> None:
+    try:
+        write(Path(path))
+    except OSError as error:
+        raise BenchError(f"{word}={str(path)!r} cannot be written: {error.strerror}; give another path") from None
 
 
 def _names(wish: str | Sequence[str] | None, device: Device) -> Sequence[str]:

@@ -24,15 +24,27 @@ class PlotError(PtxkitError, ValueError):
 
 def draw(path: Path, rows: Sequence[Mapping[str, Any]], value: Value, unit: str, title: str = "") -> None:
     """A group of bars a row."""
+    check_ending(path)
     if path.suffix == ".svg":
         write_whole(path, svg(rows, value, unit, title).encode())
         return
-    try:
-        import matplotlib as mpl  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise PlotError(f"--plot {path}: only .svg can be drawn without matplotlib (`pip install 'ptxkit[plot]'`)") from None
+    import matplotlib as mpl  # pyright: ignore[reportMissingImports]
+
     mpl.use("Agg")
     _drawn(path, rows, value, f"{unit}, median and 10th to 90th percentile. {title}")
+
+
+def check_ending(path: Path) -> None:
+    """Raise PlotError where no chart can be drawn as the path ends."""
+    if path.suffix == ".svg":
+        return
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise PlotError(f"{path}: only .svg can be drawn without matplotlib: end the path so, or `pip install 'ptxkit[plot]'`") from None
+    endings = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path.suffix[1:].lower() not in endings:
+        raise PlotError(f"{path}: a chart is drawn as .{', .'.join(endings)}: end the path so")
 
 
 def svg(rows: Sequence[Mapping[str, Any]], value: Value, unit: str, title: str = "") -> str:
@@ -96,4 +108,4 @@ def _drawn(path: Path, rows: Sequence[Mapping[str, Any]], value: Value, title: s
     pyplot.close(figure)
 
 
-__all__ = ["COLOURS", "PlotError", "Value", "draw", "svg"]
+__all__ = ["COLOURS", "PlotError", "Value", "check_ending", "draw", "svg"]

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from ..cards import H200, Card, of_device
+from ..dsl.computed import computed
 from ..dsl.tensormap import TensorMap
-from ..errors import LaunchError, NoDriverError, PtxkitError
+from ..errors import LaunchError, NoDriverError, PtxkitError, TraceError
 from ..runtime import driver
 from ..runtime.arrays import ArrayView, DeviceArray, view
 from ..runtime.launch import same_device
@@ -94,8 +95,14 @@ class Device(Protocol):
 
 
 def grid_of(grid: Grid, config: Mapping[str, Any]) -> int | tuple[int, ...]:
-    """The CTAs of a configuration, all its parameters with their values."""
-    return grid(config) if callable(grid) else grid
+    """The CTAs of a configuration, all its parameters with their values. Raises LaunchError, at the line of a function that raises."""
+    if not callable(grid):
+        return grid
+    try:
+        found: int | tuple[int, ...] = computed(grid, config, "grid")
+    except TraceError as error:
+        raise LaunchError(str(error)) from error.__cause__
+    return found
 
 
 def arrays_of(arguments: Arguments) -> list[Any]:

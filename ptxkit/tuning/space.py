@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dsl.computed import raised
 from ..dsl.values import FieldError, named, to_json
 from ..errors import PtxkitError
 
@@ -93,7 +94,13 @@ class Space:
 
     def _refused(self, config: Mapping[str, Any]) -> str | None:
         for condition, names, sentence in self.conditions:
-            if not condition(**{name: config[name] for name in names}):
+            asked = {name: config[name] for name in names}
+            try:
+                holds = condition(**asked)
+            except Exception as error:
+                where, why = raised(error, asked)
+                raise SpaceError(f"{where or sentence}: a condition of the space {why}") from error
+            if not holds:
                 return sentence
         return None
 
