@@ -1089,13 +1089,13 @@ class _clz(_Prefix):
     """How many bits are zero before the first one. Operands: [d,] a."""
 class _bfind_shiftamt(_Prefix):
     u32: _d_a[_I32_f16x2_int, _U32, _I32]
-    """The place of the most significant bit that is not a sign. Operands: [d,] a."""
+    """How far a shift to the left brings the most significant bit that is not a sign to the top. Operands: [d,] a."""
     u64: _d_a[_I64_int, _U32, _I32]
-    """The place of the most significant bit that is not a sign. Operands: [d,] a."""
+    """How far a shift to the left brings the most significant bit that is not a sign to the top. Operands: [d,] a."""
     s32: _d_a[_I32_f16x2_int, _U32, _I32]
-    """The place of the most significant bit that is not a sign. Operands: [d,] a."""
+    """How far a shift to the left brings the most significant bit that is not a sign to the top. Operands: [d,] a."""
     s64: _d_a[_I64_int, _U32, _I32]
-    """The place of the most significant bit that is not a sign. Operands: [d,] a."""
+    """How far a shift to the left brings the most significant bit that is not a sign to the top. Operands: [d,] a."""
 class _brev(_Prefix):
     b32: _d_a[_B32_int, _Bits32, _B32]
     """The bits in reverse order. Operands: [d,] a."""
@@ -1644,25 +1644,25 @@ class _set_f16_8(_Prefix, Generic[_T0, _T1]):
     """Compares two values; the result is all ones (or 1.0) or zero. Operands: [d,] a, b."""
 class _setp_ftz(_Prefix):
     f32: _p_a_b_c_q[_F32_float, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     f16: _p_a_b_c[_F16, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c."""
     f16x2: _p_a_b_c_q[_F16x2, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
 class _setp_ftz_2(_Prefix):
     f32: _p_a_b_q[_F32_float]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     f16: _p_a_b[_F16]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b."""
     f16x2: _p_a_b_q[_F16x2]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
 class _setp_and(_Prefix):
     u16: _p_a_b_c_q[_I16_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     u32: _p_a_b_c_q[_I32_f16x2_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     u64: _p_a_b_c_q[_I64_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
 class _selp(_Prefix):
     b16: _d_a_b_c[_B16_int, _B16_int, _Pred_not_int, _Bits16, _B16]
     """One of two values, chosen by a predicate. Operands: [d,] a, b, c."""
@@ -1688,12 +1688,12 @@ class _selp(_Prefix):
     """One of two values, chosen by a predicate. Operands: [d,] a, b, c."""
 class _slct_b16(_Prefix, Generic[_T0, _T1, _T2]):
     s32: _d_a_b_c[_T0, _T0, _I32_int, _T1, _T2]
-    """One of two values, chosen by the sign of a third. Operands: [d,] a, b, c."""
+    """One of two values: the first where a third is at least 0. Operands: [d,] a, b, c."""
     f32: _d_a_b_c[_T0, _T0, _F32_float, _T1, _T2]
-    """One of two values, chosen by the sign of a third. Operands: [d,] a, b, c."""
+    """One of two values: the first where a third is at least 0. Operands: [d,] a, b, c."""
 class _slct_b16_2(_Prefix, Generic[_T0, _T1, _T2]):
     f32: _d_a_b_c[_T0, _T0, _F32_float, _T1, _T2]
-    """One of two values, chosen by the sign of a third. Operands: [d,] a, b, c."""
+    """One of two values: the first where a third is at least 0. Operands: [d,] a, b, c."""
 class _and(_Prefix):
     pred: _d_a_b[_Pred_not_int, _Pred_not_int, _Pred, _Pred]
     """Bitwise and; of predicates, logical and. Operands: [d,] a, b."""
@@ -4080,86 +4080,86 @@ class _set_and(_Prefix):
     bf16: _set_u32_7[_Pred_not, _Bf16, _I16_bf16]
 class _setp_and_2(_Prefix):
     b16: _p_a_b_c_q[_B16_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     b32: _p_a_b_c_q[_B32_float, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     b64: _p_a_b_c_q[_B64_float, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     u16: _p_a_b_c_q[_I16_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     u32: _p_a_b_c_q[_I32_f16x2_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     u64: _p_a_b_c_q[_I64_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     s16: _p_a_b_c_q[_I16_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     s32: _p_a_b_c_q[_I32_f16x2_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     s64: _p_a_b_c_q[_I64_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     ftz: _setp_ftz
     f32: _p_a_b_c_q[_F32_float, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     f64: _p_a_b_c_q[_F64_float, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     f16: _p_a_b_c[_F16, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c."""
     bf16: _p_a_b_c[_Bf16, _Pred_not]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c."""
     f16x2: _p_a_b_c_q[_F16x2, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     bf16x2: _p_a_b_c_q[_Bf16x2, _Pred_not]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
 class _setp_and_3(_Prefix):
     u16: _p_a_b_c_q[_I16_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     u32: _p_a_b_c_q[_I32_f16x2_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     u64: _p_a_b_c_q[_I64_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     s16: _p_a_b_c_q[_I16_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     s32: _p_a_b_c_q[_I32_f16x2_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     s64: _p_a_b_c_q[_I64_int, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     ftz: _setp_ftz
     f32: _p_a_b_c_q[_F32_float, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     f64: _p_a_b_c_q[_F64_float, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     f16: _p_a_b_c[_F16, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c."""
     bf16: _p_a_b_c[_Bf16, _Pred_not]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c."""
     f16x2: _p_a_b_c_q[_F16x2, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     bf16x2: _p_a_b_c_q[_Bf16x2, _Pred_not]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
 class _setp_lo(_Prefix):
     and_: _setp_and
     or_: _setp_and
     xor: _setp_and
     u16: _p_a_b_q[_I16_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     u32: _p_a_b_q[_I32_f16x2_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     u64: _p_a_b_q[_I64_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
 class _setp_and_4(_Prefix):
     ftz: _setp_ftz
     f32: _p_a_b_c_q[_F32_float, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     f64: _p_a_b_c_q[_F64_float, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     f16: _p_a_b_c[_F16, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c."""
     bf16: _p_a_b_c[_Bf16, _Pred_not]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c."""
     f16x2: _p_a_b_c_q[_F16x2, _Pred_not_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
     bf16x2: _p_a_b_c_q[_Bf16x2, _Pred_not]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, c, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, c, q=."""
 class _slct_ftz(_Prefix):
     b16: _slct_b16_2[_B16_int, _Bits16, _B16]
     b32: _slct_b16_2[_B32_float, _Bits32, _B32]
@@ -5838,82 +5838,82 @@ class _setp_eq(_Prefix):
     or_: _setp_and_2
     xor: _setp_and_2
     b16: _p_a_b_q[_B16_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     b32: _p_a_b_q[_B32_float]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     b64: _p_a_b_q[_B64_float]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     u16: _p_a_b_q[_I16_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     u32: _p_a_b_q[_I32_f16x2_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     u64: _p_a_b_q[_I64_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     s16: _p_a_b_q[_I16_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     s32: _p_a_b_q[_I32_f16x2_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     s64: _p_a_b_q[_I64_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     ftz: _setp_ftz_2
     f32: _p_a_b_q[_F32_float]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     f64: _p_a_b_q[_F64_float]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     f16: _p_a_b[_F16]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b."""
     bf16: _p_a_b[_Bf16]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b."""
     f16x2: _p_a_b_q[_F16x2]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     bf16x2: _p_a_b_q[_Bf16x2]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
 class _setp_lt(_Prefix):
     and_: _setp_and_3
     or_: _setp_and_3
     xor: _setp_and_3
     u16: _p_a_b_q[_I16_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     u32: _p_a_b_q[_I32_f16x2_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     u64: _p_a_b_q[_I64_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     s16: _p_a_b_q[_I16_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     s32: _p_a_b_q[_I32_f16x2_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     s64: _p_a_b_q[_I64_int]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     ftz: _setp_ftz_2
     f32: _p_a_b_q[_F32_float]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     f64: _p_a_b_q[_F64_float]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     f16: _p_a_b[_F16]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b."""
     bf16: _p_a_b[_Bf16]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b."""
     f16x2: _p_a_b_q[_F16x2]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     bf16x2: _p_a_b_q[_Bf16x2]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
 class _setp_equ(_Prefix):
     and_: _setp_and_4
     or_: _setp_and_4
     xor: _setp_and_4
     ftz: _setp_ftz_2
     f32: _p_a_b_q[_F32_float]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     f64: _p_a_b_q[_F64_float]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     f16: _p_a_b[_F16]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b."""
     bf16: _p_a_b[_Bf16]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b."""
     f16x2: _p_a_b_q[_F16x2]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
     bf16x2: _p_a_b_q[_Bf16x2]
-    """Compares two values; the result is a predicate, and its opposite if asked for. Operands: [p,] a, b, q=."""
+    """Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate. Operands: [p,] a, b, q=."""
 class _slct(_Prefix):
     b16: _slct_b16[_B16_int, _Bits16, _B16]
     b32: _slct_b16[_B32_float, _Bits32, _B32]
@@ -9447,11 +9447,11 @@ copysign: _copysign
 set: _set
 """Compares two values; the result is all ones (or 1.0) or zero."""
 setp: _setp
-"""Compares two values; the result is a predicate, and its opposite if asked for."""
+"""Compares two values; the result is a predicate, and its opposite if asked for. Of packed halves each has a predicate."""
 selp: _selp
 """One of two values, chosen by a predicate."""
 slct: _slct
-"""One of two values, chosen by the sign of a third."""
+"""One of two values: the first where a third is at least 0."""
 and_: _and
 """Bitwise and; of predicates, logical and."""
 or_: _or

@@ -8,6 +8,9 @@ from ..grammar import forms, summaries
 from ..grammar.schema import Operand
 from ..grammar.spelling import python_name
 
+PAIRS = frozenset(("f16x2", "bf16x2", "u16x2", "s16x2", "e4m3x2", "e5m2x2"))
+"""Types of two values in a register."""
+
 
 def calls(signature: forms.Signature) -> tuple[str, ...]:
     """The calls of a form: one that gives fresh registers, and one that writes into registers that come first."""
@@ -32,17 +35,26 @@ def _default(operand: Operand) -> str:
 
 def meaning(opcode: str, name: str, names: Sequence[str]) -> str:
     """What one of these operands means."""
+    if opcode.startswith("setp.") and name in ("p", "q") and _pairs(opcode):
+        return f"whether it holds of the {'lower' if name == 'p' else 'upper'} halves"
     return summaries.operand(opcode, name, alone="b" not in names)
+
+
+def _pairs(opcode: str) -> bool:
+    """Whether an operand has two values in a register."""
+    return not PAIRS.isdisjoint(opcode.split("."))
 
 
 def packed(signature: forms.Signature) -> Iterator[str]:
     """Where the parts of what holds several values come from, or go to."""
     mnemonic, *tokens = signature.opcode.split(".")
     names = {parameter.name: parameter.operand for parameter in signature.parameters}
-    pairs = [token for token in tokens if token.endswith("x2") and not token.startswith("m")]
+    pairs = _pairs(signature.opcode)
     if mnemonic == "cvt" and pairs and {"a", "b"} <= names.keys():
         yield "the upper half of `d` comes from `a`, the lower half from `b`"
-    elif pairs:
+    elif pairs and (mnemonic in ("atom", "red") or "red" in tokens):
+        yield "each half on its own: one of `b` with the same half of what is in memory"
+    elif pairs and mnemonic not in ("setp", "tex") and names.get("d") is not None:
         yield "each half on its own: the lower halves give the lower half, the upper ones the upper half"
     for name, operand in names.items():
         if mnemonic == "mov" and operand.kind == "vector":

@@ -120,3 +120,75 @@ def test_the_first_register_has_the_lowest_bits() -> None:
     out = np.zeros(1, np.uint32)
     pack.simulate(1, out)
     assert out.tolist() == [0x20001]
+
+
+HALVES = "each half on its own: the lower halves give the lower half, the upper ones the upper half"
+
+
+def test_halves_are_said_of_what_computes_with_halves_alone() -> None:
+    """The result is `d`, and a value of two halves is read; x2 of matrices, texels and stores is no such type."""
+    said = {signature.opcode.partition(".")[0] for signature in signatures() if HALVES in packed(signature)}
+    assert said == {"abs", "add", "cvt", "ex2", "fma", "max", "min", "mul", "multimem", "neg", "set", "sub", "tanh"}
+    for signature in signatures("ldmatrix", "stmatrix", "tex", "red", "setp"):
+        assert HALVES not in packed(signature), signature.opcode
+    assert not [s.opcode for s in signatures("multimem") if HALVES in packed(s) and "ld_reduce" not in s.opcode]
+    both = "each half on its own: one of `b` with the same half of what is in memory"
+    assert both in packed(opcode("red.global.add.noftz.f16x2")._signatures()[0])
+    assert both in packed(opcode("multimem.red.relaxed.sys.global.add.f16x2")._signatures()[0])
+
+
+def test_predicates_of_halves() -> None:
+    """setp of halves, on the CPU device: `p` is of the lower halves and `q` of the upper ones."""
+    packs = opcode("setp.lt.f16x2")
+    names = ["p", "q", "a", "b"]
+    said = [meaning(str(packs), name, names) for name in "pq"]
+    assert said == ["whether it holds of the lower halves", "whether it holds of the upper halves"]
+    assert meaning("setp.lt.f32", "q", names) == "the same with the opposite comparison"
+
+    @kernel(block=1)
+    def compare(out: Ptr[u32]) -> None:
+        for i, (a, b) in enumerate(((0x00003C00, 0x00004000), (0x3C000000, 0x40000000))):    # 1 < 2 in the lower halves, in the upper ones
+            q = opcode("setp.ne.u32")(mov.u32(i), i)
+            p = packs(mov.b32(a), mov.b32(b), q=q)
+            for j, each in enumerate((p, q)):
+                st.global_.u32(out + (2 * i + j), opcode("selp.u32")(1, 0, each))
+
+    out = np.full(4, 9, np.uint32)
+    compare.simulate(1, out)
+    assert out.tolist() == [1, 0, 0, 1]
+
+
+@pytest.mark.parametrize("type", ["u32", "s32", "u64", "s64"])
+def test_bfind_gives_a_place_or_an_amount(type: str) -> None:
+    """On the CPU device: a shift by the amount brings the bit that `bfind` has the place of to the top."""
+    assert "shift to the left" in text(explain(f"bfind.shiftamt.{type}"))
+    assert "The place of the most significant bit" in text(explain(f"bfind.{type}"))
+    bits = int(type[1:])
+
+    @kernel(block=1)
+    def find(out: Ptr[u32]) -> None:
+        for i, value in enumerate((1, 12, 0x1234567)):
+            of = opcode(f"mov.{type}")(value)
+            st.global_.u32(out + 2 * i, opcode(f"bfind.{type}")(of))
+            st.global_.u32(out + (2 * i + 1), opcode(f"bfind.shiftamt.{type}")(of))
+
+    out = np.zeros((3, 2), np.uint32)
+    find.simulate(1, out)
+    for value, (place, amount) in zip((1, 12, 0x1234567), out.tolist(), strict=True):
+        assert value >> place == 1
+        assert value << amount >> bits - 1 == 1
+
+
+def test_slct_of_a_number_that_is_none() -> None:
+    names = ["d", "a", "b", "c"]
+    said = [meaning("slct.u32.f32", name, names) for name in "ab"]
+    assert said == ["the value where c is at least 0", "the value where it is less, or NaN"]
+
+    @kernel(block=1)
+    def select(out: Ptr[u32]) -> None:
+        for i, value in enumerate((1.0, -0.0, -1.0, float("nan"))):
+            st.global_.u32(out + i, opcode("slct.u32.f32")(7, 8, mov.f32(value)))
+
+    out = np.zeros(4, np.uint32)
+    select.simulate(1, out)
+    assert out.tolist() == [7, 7, 8, 8]
