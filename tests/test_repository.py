@@ -33,7 +33,7 @@ LAYERS = (
     ("dsl.source", "dsl.bytecode", "dsl.iterators", "errors", "types", "files", "newest", "once", "settings", "sass",
      "runtime.diagnostics"),
     ("dsl.ambient", "dsl.author", "dsl.names", "dsl.allocation", "dsl.label", "dsl.values", "dsl.signs", "dsl.refused", "dsl.fates",
-     "dsl.computed", "layout", "cards"),
+     "dsl.computed", "dsl.assigned", "layout", "cards"),
     ("cli.errors", "cli.extras", "cli.messages", "cli.files", "cli.numbers", "cli.configuration", "cli.source",
      "cli.output", "cli.paths", "cli.guard"),
     ("dsl.dropped", "dsl.reg", "dsl.regions", "dsl.blocks", "dsl.uncalled", "dsl.descriptor"),

@@ -2,18 +2,20 @@
 
 A register that a block makes has no value after it where the block did not run, and after a loop it is not what the next iteration reads.
 What was written on every path to the read is right: in both halves of `if_` and `else_`, or before each way out of a `loop`. So is a read
-under the same condition as the write.
+under the same condition as the write, or one that implies it: `p & q` implies `p`, and `t < 4` implies `t < 8`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import TraceError
 from ..grammar import tree
 from ..grammar.errors import OpcodeError, Position
 from ..grammar.walk import instructions
+from .assigned import assigned
 
 if TYPE_CHECKING:
     from .trace import Builder
@@ -161,29 +163,45 @@ class _Paths:
 
     def _read(self, name: str, instruction: tree.Instruction) -> None:
         region: Region | None = self.late[name]
-        here = {self.values.of(each.condition) for each in self.open if each.condition is not None}
-        if instruction.guard is not None:
-            here.add(self.values.of(instruction.guard))
+        here = [fact for each in (*(region.condition for region in self.open), instruction.guard) if each is not None
+                for fact in self.values.facts(each)]
         while region is not None and region not in self.open:
-            if region.condition is None or self.values.of(region.condition) not in here:
+            if region.condition is None or not any(implies(fact, self.values.of(region.condition)) for fact in here):
                 self._refuse(name, self.late[name], instruction)
             region = region.parent
 
     def _refuse(self, name: str, region: Region, instruction: tree.Instruction) -> NoReturn:
         after = f"read after it (line {instruction.position.line})" if instruction.position else "read after it"
         kind = name[1:].rstrip("0123456789")
-        type_ = {"r": "u32", "rd": "u64", "rs": "u16", "f": "f32", "fd": "f64"}.get(kind, "b32")
+        type_ = {"p": "pred", "r": "u32", "rd": "u64", "rs": "u16", "rq": "b128", "f": "f32", "fd": "f64"}.get(kind, "b32")
+        called = self._called(name)
+        word = called or "total"
         if region.kind in ("if_", "else_"):
+            first = "n != n" if kind == "p" else f"mov.{type_}({'0.0' if kind in ('f', 'fd') else '0'})"
             raise TraceError(
-                f"`{name}` is first written in this `with {region.kind}` body and {after}: where the body does not run, it has no value. "
-                f"Make it before the `with`, as `total = mov.{type_}(...)`, and write it in place here, as `mov.{type_}(total, x)`",
+                f"`{called or name}` is first written in this `with {region.kind}` body and {after}: where the body does not run, it has "
+                f"no value. Make it before the `with`, as `{word} = {first}`, and write it in place here, as `mov.{type_}({word}, x)`",
                 self.lines[name])
-        how = "for_range(n, total=zero)" if region.kind == "for_range" else "loop(total=zero)"
+        word = word if word.isidentifier() else "total"
+        how = f"{'for_range(n, ' if region.kind == 'for_range' else 'loop('}{word}=zero)"
         add = "add.rn.f32" if kind == "f" else "add.u32"
         raise TraceError(
-            f"`{name}` is first written in this loop's body and {after}: each iteration makes it anew, and without one it has no value. "
-            f"Carry it, `with {how} as loop:` and `loop.total = ...`, after which `loop.total` is the result; or make it before the loop "
-            f"and write it in place, as `{add}(total, total, x)`", self.lines[name])
+            f"`{called or name}` is first written in this loop's body and {after}: each iteration makes it anew, and without one it has no "
+            f"value. Carry it, `with {how} as loop:` and `loop.{word} = ...`, after which `loop.{word}` is the result; or make it before "
+            f"the loop and write it in place, as `{add}({word}, {word}, x)`", self.lines[name])
+
+    def _called(self, name: str) -> str | None:
+        """What the author assigns at the line that makes a register, if that is the register: the last one that the line makes."""
+        line = self.lines[name]
+        if line is None:
+            return None
+        written = [(each.position, accesses(each)[1]) for each in instructions(self.body)]
+        at = next(i for i, (_, names) in enumerate(written) if name in names)
+        statement = assigned(line)
+        if statement is None or (at + 1 < len(written) and (after := written[at + 1][0]) is not None and after.file == line.file
+                                 and after.line in statement.lines):
+            return None
+        return statement.target
 
 
 def leaves(body: list[tree.Statement], top: str) -> bool:
@@ -212,12 +230,23 @@ class _Values:
         value = self._value(guard.predicate, 4)
         return guard.predicate if value is None else value, guard.negated
 
+    def facts(self, guard: tree.Guard) -> Iterator[tuple[Any, bool]]:
+        """Conditions that hold where this one does: of `p & q` also `p` and `q`, of `~(p | q)` also `~p` and `~q`."""
+        yield self.of(guard)
+        made = self.made.get(guard.predicate)
+        if made is not None and made.opcode == ("or.pred" if guard.negated else "and.pred"):
+            for operand in made.operands[1:]:
+                inner = operand.operand if isinstance(operand, tree.Not) else operand
+                if isinstance(inner, tree.Name):
+                    yield from self.facts(tree.Guard(inner.name, isinstance(operand, tree.Not) != guard.negated))
+
     def _value(self, name: str, depth: int) -> Any:
         """The expression that a register holds all the time; None where there is none."""
         made = self.made.get(name, ())
         if made is None:
             return None
-        if made == () or not depth or made.opcode.partition(".")[0] not in ("setp", "mov", "add", "sub", "and", "or", "shr", "shl"):
+        if made == () or not depth or isinstance(made.operands[0], tree.Pair) \
+                or made.opcode.partition(".")[0] not in ("setp", "mov", "add", "sub", "and", "or", "shr", "shl"):
             return name
         source = made.operands[1]
         if made.opcode.startswith("mov") and isinstance(source, tree.Name) and source.name.startswith("%"):
@@ -225,8 +254,38 @@ class _Values:
                 return source.name
             if source.name not in self.made:
                 return name
-        inner = [self._value(o.name, depth - 1) if isinstance(o, tree.Name) else o for o in made.operands[1:]]
+        inner = [self._operand(o, depth - 1) for o in made.operands[1:]]
         return None if None in inner else (made.opcode, *inner)
+
+    def _operand(self, operand: tree.Operand, depth: int) -> Any:
+        if isinstance(operand, tree.Not) and isinstance(operand.operand, tree.Name):
+            value = self._value(operand.operand.name, depth)
+            return None if value is None else ("not", value)
+        return self._value(operand.name, depth) if isinstance(operand, tree.Name) else operand
+
+
+_NOT = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "ne": "eq", "eq": "ne"}
+
+
+def implies(one: tuple[Any, bool], other: tuple[Any, bool]) -> bool:
+    """Whether a condition holds where another one does: it is the same, or both compare a value with constants, as `t < 4` and `t < 8`."""
+    if one == other:
+        return True
+    narrow, wide = _bounds(one), _bounds(other)
+    return narrow is not None and wide is not None and narrow[0] == wide[0] and wide[1] <= narrow[1] and narrow[2] <= wide[2]
+
+
+def _bounds(condition: tuple[Any, bool]) -> tuple[Any, float, float] | None:
+    """What a condition compares, and the least and greatest number for which it holds. None if it compares no integer with a constant."""
+    match condition[0]:
+        case (str(opcode), value, tree.Integer(number)) if opcode.startswith("setp.") and opcode.count(".") == 2:
+            _, relation, kind = opcode.split(".")
+        case _:
+            return None
+    relation = _NOT.get(relation, "") if condition[1] else relation
+    low, high = {"lt": (-inf, number - 1), "le": (-inf, number), "gt": (number + 1, inf), "ge": (number, inf),
+                 "eq": (number, number)}.get(relation, (inf, -inf))
+    return ((value, kind), low, high) if low <= high and (number >= 0 or kind[0] == "s") else None
 
 
 WRITES: dict[str, bool] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -11,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ptxkit import Ptr, Reg, else_, for_range, func, if_, loop, tid
+from ptxkit.dsl import raw
 from ptxkit.errors import TraceError
-from ptxkit.ptx import add, exit, ld, mov, setp
+from ptxkit.ptx import add, exit, fma, ld, mov, setp
 from ptxkit.ptx import st as store
-from ptxkit.types import u32
+from ptxkit.types import f32, pred, u32
+from tests.ptxkit.lost.kernels import Holder
 from tests.ptxkit.lost.loops import LOOPS
-from tests.ptxkit.machine import trace
+from tests.ptxkit.machine import run, stored, trace
 from tests.ptxkit.refusal import refused
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
@@ -30,7 +33,7 @@ def test_a_register_of_the_body_is_read_after_it(repeat: Callable[[Any], Abstrac
             found = ld.global_.u32(x)                                            # wrong
         store.global_.u32(x, found)
 
-    refused(kernel, "first written in this loop's body and read after it (line ", "loop.total")
+    refused(kernel, "first written in this loop's body and read after it (line ", "`loop.found = ...`")
 
 
 def test_a_loop_that_may_be_left_before_the_write() -> None:
@@ -48,7 +51,7 @@ def test_a_loop_that_may_be_left_before_the_write() -> None:
             repeat.break_if(n == 2)
         store.global_.u32(x, found)
 
-    refused(early, "first written in this loop's body", "loop(total=zero)")
+    refused(early, "first written in this loop's body", "loop(found=zero)")
     refused(one_way, "first written in this `with if_` body")
 
 
@@ -89,8 +92,135 @@ def test_a_register_of_a_branch_is_read_after_it() -> None:
         with if_(n == 0):
             store.global_.u32(x, found)
 
-    for wrong in (taken, other, guarded, as_condition, other_condition, changed_condition):
+    def changed_part(x: Ptr[u32], n: Numbers) -> None:
+        q = ld.global_.u32(x) == 1
+        with if_((n == 0) & ~q):
+            found = mov.u32(1)                                                   # wrong
+        setp.eq.u32(q, n, 3)
+        with if_((n == 0) & ~q):
+            store.global_.u32(x, found)
+
+    for wrong in (taken, other, guarded, as_condition, other_condition, changed_condition, changed_part):
         refused(wrong, "first written in this `with ", "Make it before the `with`")
+
+
+def test_the_message_has_the_name_of_python() -> None:
+    def name(x: Ptr[u32], n: Numbers) -> None:
+        with if_(n == 0):
+            found = (n + 3) * 2                                                  # wrong
+        store.global_.u32(x, found)
+
+    def later_lines(x: Ptr[f32], n: Numbers) -> None:
+        with if_(n == 0):
+            found = fma.rn.f32(
+                ld.global_.f32(x),
+                ld.global_.f32(x + 1),
+                mov.f32(1.0),
+            )
+        store.global_.f32(x, found)
+
+    def attribute(x: Ptr[u32], n: Numbers) -> None:
+        held = Holder(n)
+        with if_(n == 0):
+            held.t = n + 3                                                       # wrong
+        store.global_.u32(x, held.t)
+
+    def predicate(x: Ptr[u32], n: Numbers) -> None:
+        with if_(n == 0):
+            p = n == 4                                                           # wrong
+        store.global_.u32(x, n, pred=p)
+
+    def carried(x: Ptr[u32], n: Numbers) -> None:
+        with for_range(n) as i:
+            found = ld.global_.u32(x.at(i))                                      # wrong
+        store.global_.u32(x, found)
+
+    def several(x: Ptr[u32], n: Numbers) -> None:
+        with if_(n == 0):
+            low, high = n + 3, n + 4                                             # wrong
+        store.global_.v2.u32(x, (low, high))
+
+    def unrolled(x: Ptr[u32], n: Numbers) -> None:
+        found = []
+        with if_(n == 0):
+            for i in range(2):
+                found.append(n + i)                                              # wrong
+        store.global_.u32(x, found[0])
+
+    for wrong, words in ((name, "`found` is first written in this `with if_` body"), (name, "as `found = mov.u32(0)`"),
+                         (name, "`mov.u32(found, x)`"), (attribute, "`held.t = mov.u32(0)`"), (predicate, "`p = n != n`"),
+                         (carried, "`with for_range(n, found=zero) as loop:` and `loop.found = ...`"), (several, "`%r"), (unrolled, "`%r")):
+        refused(wrong, words)
+    with pytest.raises(TraceError, match=r"`found` is first .*as `found = mov.f32\(0.0\)`"):
+        trace(later_lines)
+
+
+def test_the_way_out_is_right() -> None:
+    def kernel(out: Ptr[u32], n: Numbers) -> None:
+        found, p = mov.u32(0), n != n
+        with if_(n == 0):
+            mov.u32(found, 7)
+            mov.pred(p, n == 0)
+        store.global_.u32(out, found)
+        store.global_.u32(out, 1, pred=p)
+
+    assert [stored(run(trace(kernel), {"out": 0, "n": n})) for n in range(2)] == [[7, 1], [0]]
+
+
+@pytest.mark.parametrize("negated", [False, True])
+@pytest.mark.parametrize("both", [False, True])
+def test_a_condition_of_two_holds_where_each_does(both: bool, negated: bool) -> None:
+    """`p & q` implies `p` and `~(p | q)` implies `~p`; `p | q` and `~(p & q)` imply nothing."""
+    def kernel(x: Ptr[u32], n: Numbers) -> None:
+        p, q = n == 0, ld.global_.u32(x) == 1
+        first = ~p if negated else p
+        whole = p & q if both else p | q
+        with if_(first):
+            found = mov.u32(1)
+        with if_(~whole if negated else whole):
+            store.global_.u32(x, found)
+
+    if both is not negated:
+        trace(kernel)
+    else:
+        with pytest.raises(TraceError, match="`found` is first written"):
+            trace(kernel)
+
+
+RELATIONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne}
+
+
+@given(st.sampled_from([*RELATIONS]), st.integers(1, 6), st.booleans(), st.sampled_from([*RELATIONS]), st.integers(1, 6), st.booleans())
+@settings(deadline=None, max_examples=300)
+def test_comparisons_with_constants_are_silent_only_where_one_implies_the_other(
+        one: str, first: int, not_one: bool, other: str, second: int, not_other: bool) -> None:
+    """Oracle: Python's comparisons of all numbers around the constants."""
+    def kernel(x: Ptr[u32], n: Numbers) -> None:
+        write, read = RELATIONS[one](n, first), RELATIONS[other](n, second)
+        with if_(~write if not_one else write):
+            found = mov.u32(1)
+        with if_(~read if not_other else read):
+            store.global_.u32(x, found)
+
+    written, reading = ({k for k in range(9) if RELATIONS[sign](k, number) != negated}
+                        for sign, number, negated in ((one, first, not_one), (other, second, not_other)))
+    if not reading <= written:
+        with pytest.raises(TraceError, match="`found` is first written"):
+            trace(kernel)
+    elif "!=" not in (one, other) and "==" not in (one, other):
+        trace(kernel)
+
+
+def test_both_predicates_of_one_comparison_are_two_conditions() -> None:
+    def kernel(x: Ptr[u32], n: Numbers) -> None:
+        p, q = raw.registers(pred, 2)
+        raw.verbatim("setp.eq.u32 {}|{}, {}, 0;", p, q, n)
+        with if_(p):
+            found = mov.u32(1)                                                   # wrong
+        with if_(q):
+            store.global_.u32(x, found)
+
+    refused(kernel, "`found` is first written")
 
 
 def test_in_a_function() -> None:
@@ -178,6 +308,13 @@ def _silent() -> list[Callable[..., None]]:
         with if_(tid.x == 0), if_(n == 0):
             store.global_.u32(x, found)
 
+    def same_pair(x: Ptr[u32], n: Numbers) -> None:
+        q = ld.global_.u32(x) == 1
+        with if_((n == 0) & ~q):
+            found = mov.u32(1)
+        with if_((n == 0) & ~q):
+            store.global_.u32(x, found)
+
     def same_guard(x: Ptr[u32], n: Numbers) -> None:
         p = n == 0
         with if_(p):
@@ -197,7 +334,7 @@ def _silent() -> list[Callable[..., None]]:
             store.global_.u32(place, 0)
 
     return [in_place, temporary, written_first, index_again, polled, at_the_bottom, both_halves, other_half_leaves, written_again,
-            same_condition, same_guard, index_after, other_pointer]
+            same_condition, same_pair, same_guard, index_after, other_pointer]
 
 
 @pytest.mark.parametrize("kernel", _silent(), ids=lambda f: f.__name__)
