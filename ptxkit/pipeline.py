@@ -7,7 +7,7 @@ from typing import Any
 
 from .dsl.ambient import current
 from .dsl.reg import Index, Negated, Reg, Special
-from .dsl.uncalled import EmittingMethods
+from .dsl.uncalled import EmittingMethods, Handle
 from .errors import TraceError
 from .flow import Ring, ring
 from .idioms import init_barriers, wait
@@ -118,7 +118,7 @@ class NamedBarrier(EmittingMethods):
         bar.arrive(self.number, self.threads)
 
 
-class NamedBarriers:
+class NamedBarriers(Handle):
     """`count` named barriers for `threads` threads each. `barriers[i]` is a `NamedBarrier`: for a register one add."""
 
     def __init__(self, count: int, threads: int) -> None:

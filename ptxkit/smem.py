@@ -14,6 +14,7 @@ from .dsl.refused import NoItems, int_of_numpy
 from .dsl.reg import Index, Reg, Special, Value
 from .dsl.source import user_position
 from .dsl.trace import Builder
+from .dsl.uncalled import Handle
 from .errors import Position, TraceError
 from .grammar import tree
 from .layout import Layout, Major
@@ -161,7 +162,7 @@ class MBarrier(SharedAddress):
         self.remote = remote
 
 
-class MBarriers:
+class MBarriers(Handle):
     """An array of mbarriers, indexed by an int or a stage register.
 
     `initial` collects the counts of the kernel's mbarrier.init. `counts` collects the counts of its arrives, and `arrivals` the most
@@ -388,7 +389,7 @@ def check_view(view: Any, what: str) -> None:
         raise TraceError(f"{what} takes one stage of a tile, as `tile[0]` or `tile[stage].lines(0, 64)`, not {given}")
 
 
-class Tile(NoItems, Generic[T]):
+class Tile(NoItems, Handle, Generic[T]):
     """A tile for each of `stages` stages. `tile[stage]` is a view; `stage` is an int or a register."""
 
     def __init__(self, layout: Layout, offset: int, stages: int) -> None:

@@ -36,16 +36,41 @@ def local(code: CodeType, name: str) -> bool:
 
 
 def targets(code: CodeType, at: int) -> set[str]:
-    """The names that are bound right after the instruction at an offset: those after `as`, or of an assignment or a `for`."""
+    """What is bound right after the instruction at an offset, after `as`, or by an assignment or a `for`: names, attributes as `.name`,
+    and `[]` for an item."""
     found: set[str] = set()
+    left = 1                                            # values that wait to be bound, and what leads to where they are
     for each in steps_of(code):
-        if each.offset <= at or each.opname in ("UNPACK_SEQUENCE", "NOP"):
+        if each.offset <= at or each.opname == "NOP":
             continue
-        _, stored = moves(each)
-        if not stored:
+        loads, stores = moves(each)
+        if each.opname == "UNPACK_SEQUENCE":
+            left += each.argval - 1
+        elif each.opname in ("STORE_ATTR", "STORE_SUBSCR"):
+            found.add(f".{each.argval}" if each.opname == "STORE_ATTR" else "[]")
+            left -= 2 if each.opname == "STORE_ATTR" else 3
+        elif loads or stores or each.opname.startswith("LOAD_CONST"):
+            found.update(stores)
+            left += (len(loads) or not stores) - len(stores)
+        elif each.opname != "LOAD_ATTR":
             break
-        found.update(stored)
+        if left < 1:
+            break
     return found
+
+
+def runs_on(code: CodeType, name: str, after: int, until: int) -> bool:
+    """Whether a name is used between an offset and its last assignment, and not only asked whether it is None or given to itself."""
+    last = last_store(code, name, after, until)
+    steps = [each for each in steps_of(code) if each.opname not in ("TO_BOOL", "COPY")]
+    for i, each in enumerate(steps):
+        if last is None or not after < each.offset < last or name not in moves(each)[0]:
+            continue
+        following = steps[i + 1:i + 3]
+        asked = "JUMP" in following[0].opname or any(one.opname == "IS_OP" for one in following)
+        if not asked and name not in moves(following[0])[1]:
+            return True
+    return False
 
 
 def loaded(code: CodeType, name: str, after: int, until: int | None = None) -> int | None:
@@ -205,5 +230,5 @@ def _decoded(text: bytes, i: int) -> tuple[int, int, int]:
     return opcode, argument, i
 
 
-__all__ = ["augmented", "closed_over", "globals_stored", "last_store", "left_early", "loaded", "loads_between", "local", "moves",
+__all__ = ["augmented", "closed_over", "globals_stored", "last_store", "left_early", "loaded", "loads_between", "local", "moves", "runs_on",
            "steps_of", "targets"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from operator import is_
 from types import FrameType
 from typing import Any
 
@@ -19,6 +20,7 @@ from .reg import Value
 from .source import line_at
 from .taken import ended, grown, is_own, keys, lost
 from .touched import ATTRIBUTE, ITEM, NAME, Body, methods_of, read_first
+from .uncalled import Handle
 
 Refuse = Callable[[str, Any, Any, int | None], None]
 """What raises: the path, the value before, the value now, the line."""
@@ -79,9 +81,16 @@ class _Changes:
             self._array(path, old, new)
         elif kind == OBJECT:
             self._parts(holder, new)
-        elif kind == SEQUENCE and all(map(is_own, (*old, *new))) and not grown(old, new) and not (
-                "sorted" in loads_between(self.code, self.begin, self.frame.f_lasti) and Counter(keys(old)) == Counter(keys(new))):
+        elif kind == MAPPING and all(map(is_own, (*old.values(), *new.values()))):
+            if any(key not in new or changed(value, new[key]) for key, value in old.items()):
+                self.refuse(path, old, new, stored(self.frame, self.begin, path))
+        elif kind == SEQUENCE and (self._other(old, new) or _turned(old, new)):
             self.refuse(path, old, new, None)
+
+    def _other(self, old: Sequence[Any], new: Sequence[Any]) -> bool:
+        """Whether a sequence of Python's own values is another one, which has not only grown or been sorted."""
+        return all(map(is_own, (*old, *new))) and not grown(old, new) and not (
+            "sorted" in loads_between(self.code, self.begin, self.frame.f_lasti) and Counter(keys(old)) == Counter(keys(new)))
 
     def _iterator(self, holder: Holder) -> None:
         path, iterator, _, before = holder
@@ -148,7 +157,8 @@ class _Changes:
 
     def slot(self, path: str, old: Any, new: Any, word: str, kind: int) -> None:
         """An attribute, an item or a variable that holds another value now."""
-        if not is_own(old) or not changed(old, new) or (self.after and (isinstance(new, Value) or old is None)):
+        own = is_own(old) or isinstance(old, Handle)
+        if not own or not changed(old, new) or (self.after and (isinstance(new, Value) or old is None)):
             return
         grew = type(old) is type(new) is int and new > old
         if read_first(self.body, word, kind, counts=grew, made=old is None) is not None:
@@ -173,6 +183,11 @@ class _Changes:
             "iteration has what was taken first. Python's own `for` in the place of this loop takes each in turn and emits its body as "
             "often; what changes on the GPU is in a register; what every iteration shares is taken before the loop; what Python alone "
             "needs is made in the body", position(self.frame, self._at(path)))
+
+
+def _turned(old: Sequence[Any], new: Sequence[Any]) -> bool:
+    """Whether tiles, barriers and the like are in another order now."""
+    return any(isinstance(each, Handle) for each in old) and sorted(map(id, old)) == sorted(map(id, new)) and not all(map(is_, old, new))
 
 
 def _last(path: str) -> str:

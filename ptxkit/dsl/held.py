@@ -10,7 +10,8 @@ import sys
 from array import array
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Iterator, Mapping
-from functools import partial
+from enum import EnumType
+from functools import lru_cache, partial
 from operator import is_
 from types import (
     BuiltinMethodType,
@@ -31,8 +32,9 @@ from .iterators import is_iterator, state
 from .reg import Negated, Ptr, Reg, Value, Vec
 from .source import line_at, named, of_python, outside
 
-DEPTH = 3
-"""How deep lists, dicts and attributes are looked into."""
+DEPTH, ONCE = 6, 3
+"""How deep lists, dicts and attributes are looked into, and on how many of the last levels each object is looked into once: objects that
+lead to one another have more paths than a trace has time."""
 INSIDE = "\0"
 """Stands between the path of a function and a name that it has of the code around it."""
 _EMPTY = CellType()
@@ -97,19 +99,19 @@ class Held:
         self._names: list[tuple[str, Any]] = []
         self.values: dict[str, Value] = {}
         self.holders: list[Holder] = []
-        module = all_.get("__name__")
+        deep: set[int] = set()
         for name, value in (*own.items(), *(_globals_of(frame.f_code, all_, own) if own is not all_ else ())):
             kind = _kinds.get(type(value))
             if kind is None:
                 kind = _kind(type(value))
             if kind == _NOTHING or (kind == FUNCTION and not outside(value.__code__.co_filename)) or (
-                    kind == CLASS and value.__module__ != module):
+                    kind == CLASS and not _of_users(value)):
                 continue
             self._names.append((name, value))
             if kind <= _VALUE:
                 self.values[name] = value
             elif kind <= CLASS:
-                _within(self.values, self.holders, name, value, kind, 0 if kind == CLASS else DEPTH)
+                _within(self.values, self.holders, name, value, kind, 0 if kind == CLASS else DEPTH, deep)
             else:
                 self.holders.append(Holder(name, value, kind, contents(value, kind)))
 
@@ -149,8 +151,9 @@ _reaching: dict[int, tuple[CodeType, tuple[type, ...], tuple[int, ...]]] = {}
 """Of a function's code the types of its globals, and the places of those that can reach a value."""
 
 
-def _within(found: dict[str, Value], holders: list[Holder], path: str, value: Any, kind: int, depth: int) -> None:
-    """The values inside a list, a dict, an object or a function. The last one of a list also has the path `[-1]`: a list may grow."""
+def _within(found: dict[str, Value], holders: list[Holder], path: str, value: Any, kind: int, depth: int, deep: set[int]) -> None:
+    """The values inside a list, a dict, an object or a function. The last one of a list also has the path `[-1]`: a list may grow. `deep`
+    are the objects of the last levels that were looked into."""
     parts = value
     if kind != _TUPLE:
         parts = contents(value, kind)
@@ -169,8 +172,10 @@ def _within(found: dict[str, Value], holders: list[Holder], path: str, value: An
                 found[name] = each
             elif inner > CLASS:
                 holders.append(Holder(name, each, inner, contents(each, inner)))
-            elif depth:
-                _within(found, holders, name, each, inner, depth - 1)
+            elif depth > ONCE or (depth and id(each) not in deep):
+                if depth <= ONCE:
+                    deep.add(id(each))
+                _within(found, holders, name, each, inner, depth - 1, deep)
     if type(value) is list and isinstance(each, Value):
         found[f"{path}[-1]"] = each
 
@@ -276,7 +281,7 @@ def _kind(type_: type) -> int:
         found = FUNCTION
     elif issubclass(type_, (*_CALLED_ONCE, partial)):
         found = _METHOD
-    elif type_ is type:
+    elif issubclass(type_, type) and not issubclass(type_, EnumType):
         found = CLASS
     elif issubclass(type_, set):
         found = SET
@@ -297,6 +302,14 @@ def _of_python(module: str) -> bool:
         return False
     file = getattr(sys.modules.get(module), "__file__", None)
     return file is None or of_python(file)
+
+
+@lru_cache(maxsize=1024)
+def _of_users(class_: type) -> bool:
+    """Whether a class is the author's: not this package's, Python's or one that is installed."""
+    module = class_.__module__
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    return bool(module) and not module.startswith("ptxkit.") and not _of_python(module) and "site-packages" not in file
 
 
 def differ(old: Value, new: Any) -> bool:

@@ -9,9 +9,9 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any, NoReturn
 
 from ..errors import TraceError
-from .bytecode import globals_stored, last_store, loaded, local
+from .bytecode import globals_stored, last_store, loaded, local, runs_on
 from .held import position, stored
-from .uncalled import Emitting
+from .uncalled import Emitting, Handle
 
 PLAIN = frozenset((int, bool, float, type(None), str))
 """Types of Python's own values that a body could mean to count, to toggle or to choose."""
@@ -31,13 +31,13 @@ def is_plain(value: Any) -> bool:
 
 
 def own_values(code: CodeType, own: Mapping[str, Any], all_: Mapping[str, Any]) -> dict[str, Any]:
-    """Python's own values, and the functions and opcodes, in local names and in the globals that the code assigns."""
+    """Python's own values, and the functions, opcodes and handles, in local names and in the globals that the code assigns."""
     found = {}
     for name, value in own.items():
         type_ = type(value)
         kept = _kept.get(type_)
         if kept is None:
-            kept = _kept[type_] = issubclass(type_, FunctionType | Emitting) or (not issubclass(type_, tuple) and is_plain(value))
+            kept = _kept[type_] = issubclass(type_, FunctionType | Emitting | Handle) or (not issubclass(type_, tuple) and is_plain(value))
         if kept or (isinstance(value, tuple) and is_plain(value)):
             found[name] = value
     for name in globals_stored(code):
@@ -52,13 +52,21 @@ def check_plain(frame: FrameType, begin: int, before: Mapping[str, Any], own: Ma
     for name, old in before.items() if begin < end else ():
         if not changed(old, own.get(name, _ABSENT)) or not local(code, name) or loaded(code, name, begin, end) is None:
             continue
-        if old is None and _loaded_last(frame, begin, name):
+        if old is None and _loaded_last(frame, begin, name) and not runs_on(code, name, begin, end):
             continue                                     # made where it was not yet, and read after that
         refuse_number(frame, begin, kind, name, old)
 
 
 def refuse_number(frame: FrameType, begin: int, kind: str, path: str, old: Any, _: Any = None, line: int | None = None) -> NoReturn:
     """Raise for one of Python's own values that a loop's body reads and changes."""
+    where = position(frame, line or stored(frame, begin, path))
+    handle = next((each for each in (old if isinstance(old, list) else [old]) if isinstance(each, Handle)), None)
+    if handle is not None:
+        what = f"{'one' if handle is old else 'a list of'} {type(handle).__name__}"
+        raise TraceError(
+            f"`{path}` is {what} before this loop, and its body uses it and then binds the name to another. Python does so once, while "
+            "tracing: on the GPU every iteration uses the first one. Choose by a register: stages of one tile, or barriers of one array, "
+            "are indexed by it, as `tile[stage]` with the stage of `ring`; or unroll the loop, with Python's own `for`", where)
     name = path if path.isidentifier() else "state"
     first = f"{name}=mov.f32({old!r})" if type(old) is float else f"{name}=mov.u32({int(old) if isinstance(old, int) else 0})"
     loop = f"for_range(n, {first})" if kind == "for_range" else f"loop({first})"
@@ -66,7 +74,7 @@ def refuse_number(frame: FrameType, begin: int, kind: str, path: str, old: Any, 
         f"`{path}` is {old!r} in Python before this loop, and its body reads it and gives it another value. Python does so once, while "
         f"tracing: on the GPU every iteration has the first value. A register counts or toggles: carry one, `with {loop} as loop:` "
         f"and `loop.{name} = ...`, or use `ring`'s stage and parity. A number for Python alone gets its first value in the body",
-        position(frame, line or stored(frame, begin, path)))
+        where)
 
 
 def changed(old: Any, new: Any) -> bool:

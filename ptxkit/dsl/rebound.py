@@ -18,7 +18,8 @@ from .held import INSIDE, Held, differ, position, stays, stored, users
 from .plain import check_plain, own_values, refuse_number
 from .reg import Negated, Reg, Value, Vec
 from .regions import Region, accesses
-from .source import named
+from .source import line_at, named
+from .touched import NAME, Body, read_first
 
 if TYPE_CHECKING:
     from .trace import Builder
@@ -60,35 +61,43 @@ class Names:
                     continue
                 if path.endswith("[-1]") and _read_after(builder, region, old, new):
                     continue                         # the list has grown, and all of it is read
-                own_name = local(frame.f_code, path)
-                if isinstance(new, Reg) and new.name in given and (not own_name or path in targets(frame.f_code, begin)):
+                _, dot, last = path.rpartition(INSIDE)[2].rpartition(".")
+                bound = "[]" if path.endswith("]") else dot + last
+                if isinstance(new, Reg) and new.name in given and bound in targets(frame.f_code, begin):
                     continue                         # the `with` itself binds it
                 root = re.split(r"\W", path, maxsplit=1)[0]
                 if local(frame.f_code, root) and begin < frame.f_lasti and loaded(frame.f_code, root, begin, frame.f_lasti) is None:
                     continue                         # the body read the value by another name
                 _refuse(builder, region, frame, begin, path, old, new)
 
-    def namesakes(self, values: Mapping[str, Any]) -> Iterator[tuple[str, FrameType, int]]:
-        """The values that a local name of their own has: (name, the frame, where the loop begins)."""
-        for frame, begin, *_ in self.frames[:1]:
-            own = frame.f_locals
+    def namesakes(self, values: Mapping[str, Any]) -> Iterator[tuple[str, str, bool, FrameType, int]]:
+        """The values that have their own name outside of the loop, too, `total` or `state.total`: (name, the path, whether they have no
+        other name, the frame, where the loop begins)."""
+        for frame, begin, held, _ in self.frames[:1]:
             for name, value in values.items():
-                if own.get(name) is value and local(frame.f_code, name):
-                    yield name, frame, begin
+                paths = [path for path, each in held.values.items() if each is value]
+                own = [path for path in paths if re.split(rf"[.{INSIDE}]", path)[-1] == name]
+                if own:
+                    yield name, name if name in own else own[0], len(own) == len(paths), frame, begin
 
 
 def check_namesakes(builder: Builder, region: Region, names: Names, values: Mapping[str, Any]) -> None:
     """Raise where a loop carries `total=total` and its body, or the code after it, reads `total` and not `loop.total`: the first value."""
-    for name, frame, begin in names.namesakes(values):
-        read = any(_used(builder, region, each) for each in _parts(values[name]))
-        line = loaded(frame.f_code, name, begin, frame.f_lasti) if read and begin < frame.f_lasti else None
+    for name, path, only, frame, begin in names.namesakes(values):
+        code, end = frame.f_code, frame.f_lasti
+        read = begin < end and any(_used(builder, region, each) for each in _parts(values[name]))
+        line = loaded(code, name, begin, end) if read and path == name and local(code, name) else None
+        if read and line is None and only:           # by a function of the caller's, or as an attribute
+            at = read_first(Body(code, begin, end, {**frame.f_globals, **frame.f_locals}, {}), name, NAME)
+            line = line_at(code, at) if at is not None else _read_at(builder, region, values[name])
         if line is not None:
+            shown = path.rpartition(INSIDE)[2]
             raise TraceError(
-                f"the loop carries `{name}`, and its body reads `{name}` and not `loop.{name}`: the first value in every iteration. "
+                f"the loop carries `{name}`, and its body reads `{shown}` and not `loop.{name}`: the first value in every iteration. "
                 f"Write `loop.{name}`; where the first value is meant, give it another name before the loop",
-                Position(named(frame.f_code.co_filename), line))
+                Position(named(code.co_filename), line))
         registers = {reg.name for reg in _parts(values[name]) if isinstance(reg, Reg)}
-        if registers:
+        if registers and path == name and local(code, name):
             builder.results.append((builder.now, registers, name, frame.f_code, frame.f_lasti))
 
 
@@ -112,6 +121,13 @@ def check_results(builder: Builder, reads: Mapping[str, int]) -> None:
                 break
 
 
+def _read_at(builder: Builder, region: Region, value: Any) -> int | None:
+    """The line of the first instruction of the body that reads a value."""
+    registers = {reg.name for reg in _parts(value) if isinstance(reg, Reg)}
+    return next((each.position.line for each in instructions(builder.body[region.start:])
+                 if each.position is not None and registers & {*accesses(each)[0]}), None)
+
+
 def _parts(value: Any) -> list[Any]:
     return list(value) if isinstance(value, Vec) else [value]
 
@@ -132,8 +148,11 @@ def _used(builder: Builder, region: Region, old: Value) -> bool:
     old = old.reg if isinstance(old, Negated) else old
     if getattr(getattr(old, "reg", old), "builder", builder) is not builder:
         return False                                 # of an earlier trace
+    if not isinstance(old, Reg) and hasattr(old, "seen"):
+        return int(old.seen) >= region.at
+    old = getattr(old, "reg", old)                   # of a descriptor or a tensor map
     if not isinstance(old, Reg):
-        return int(getattr(old, "seen", -1)) >= region.at
+        return False
     here = tree.Name(old.name)
     for instruction in instructions(builder.body[region.start:]):
         guard = instruction.guard

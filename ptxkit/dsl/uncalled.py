@@ -25,7 +25,13 @@ class Emitting:
     __slots__ = ()
 
 
-class EmittingMethods:
+class Handle:
+    """What stands for memory, barriers or rounds while tracing, and is no register: a name holds the same one in every iteration."""
+
+    __slots__ = ()
+
+
+class EmittingMethods(Handle):
     """What has methods that emit, and is kept in a name: pipelines, barriers, rings, loops."""
 
     def __init_subclass__(cls) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -321,3 +322,34 @@ def test_the_way_out_of_a_loop_that_counts_is_pythons_break(n: int, last: int) -
             break
         expected.append(i)
     assert stored(run(trace(kernel), {"out": 0, "n": n, "last": last})) == expected
+def test_a_carried_value_is_not_read_by_its_own_name_anywhere() -> None:
+    """By a comprehension, a function of the caller's, or as the attribute that it comes from."""
+    def comprehension(n: Numbers) -> None:
+        total = mov.u32(0)
+        with for_range(n, total=total) as rounds:
+            rounds.total = sum(total + k for k in range(2))                      # wrong
+
+    def function(n: Numbers) -> None:
+        total = mov.u32(0)
+
+        def plus(value: Any) -> Any:
+            return add.u32(total, value)
+
+        with for_range(n, total=total) as rounds:
+            rounds.total = plus(rounds.index)                                    # wrong
+
+    def attribute(n: Numbers) -> None:
+        state = SimpleNamespace(total=mov.u32(0))
+        with for_range(n, total=state.total) as rounds:
+            rounds.total = state.total + rounds.index                            # wrong
+
+    for made in (comprehension, function, attribute):
+        refused(made, "the loop carries `total`, and its body reads `", "Write `loop.total`")
+
+    def meant(n: Numbers) -> None:
+        total = mov.u32(5)
+        first, state = total, SimpleNamespace(start=total)
+        with for_range(n, total=total) as rounds:
+            rounds.total = rounds.total + first + state.start
+
+    trace(meant)

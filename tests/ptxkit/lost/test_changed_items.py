@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ptxkit import Ptr, for_range, if_
-from ptxkit.ptx import add, mov, st
+from ptxkit.ptx import add, mov, mul, st
 from ptxkit.types import u32
 from tests.ptxkit.lost.kernels import Kernels, N
 
@@ -246,6 +246,39 @@ def toggled_by_name(x: Ptr[u32], n: N) -> None:
         for s in range(2):
             st.global_.u32(x + parity[s], i)
             parity[s] ^= 1  # wrong
+
+
+@wrong("`sizes` is {'w': 1} in Python before this loop")
+def another_dictionary(x: Ptr[u32], n: N) -> None:
+    sizes = {"w": 1}
+    with for_range(n) as i:
+        st.global_.u32(x.at(i), sizes["w"])
+        sizes = {"w": sizes["w"] + 1}  # wrong
+
+
+@wrong("in Python before this loop")
+def another_dictionary_of_opcodes(x: Ptr[u32], n: N) -> None:
+    op, v = {"f": add.u32}, mov.u32(1)
+    with for_range(n) as i:
+        op["f"](v, v, i)
+        op = {"f": mul.lo.u32}  # wrong
+    st.global_.u32(x, v)
+
+
+@wrong("`with if_` only binds the name `sizes`")
+def another_dictionary_in_a_branch(x: Ptr[u32], n: N) -> None:
+    sizes = {"w": 1}
+    with if_(n > 100):
+        sizes = {**sizes, "w": 2}  # wrong
+    st.global_.u32(x, sizes["w"])
+
+
+@right
+def a_dictionary_that_grows(x: Ptr[u32], n: N) -> None:
+    sizes = {"w": 1}
+    with for_range(n) as i:
+        st.global_.u32(x.at(i), sizes["w"])
+        sizes = {**sizes, "h": 2}
 
 
 test_a_wrong_kernel_is_an_error_at_its_line, test_a_right_kernel_that_looks_like_it_is_silent = KERNELS.tests()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from abc import ABCMeta, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -12,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from ptxkit import Ptr, Reg, Vec, for_range, kernel, smem
+from ptxkit import Ptr, Reg, Vec, for_range, kernel, ring, smem
+from ptxkit.dsl.held import Held
 from ptxkit.errors import TraceError
 from ptxkit.ptx import add, ld, mov, sub
 from ptxkit.ptx import st as store
 from ptxkit.types import f32, u32
+from tests.ptxkit.lost.counts import Counts
 from tests.ptxkit.lost.loops import LOOPS
 from tests.ptxkit.machine import trace
 from tests.ptxkit.refusal import refused
@@ -184,6 +188,88 @@ def repeated(n: Numbers, step: Callable[[Numbers], None]) -> None:
     """A loop that knows nothing of the names that its body binds."""
     with for_range(n) as i:
         step(i)
+
+
+def test_what_the_loop_itself_gives_is_another_value_too() -> None:
+    def slot(x: Ptr[u32], n: Numbers) -> None:
+        last = [mov.u32(99)]
+        with for_range(n) as i:
+            store.global_.u32(x.at(i), last[0])
+            last[0] = i                                                          # wrong
+
+    def attribute(x: Ptr[u32], n: Numbers) -> None:
+        state = SimpleNamespace(parity=mov.u32(7))
+        with ring(2, n) as (k, _, parity):
+            store.global_.u32(x.at(k), state.parity)
+            state.parity = parity                                                # wrong
+
+    def shared(x: Ptr[u32], n: Numbers) -> None:
+        last = mov.u32(7)
+
+        def get() -> Any:
+            return last
+
+        with for_range(n) as i:
+            store.global_.u32(x.at(i), get())
+            last = i                                                             # wrong
+
+    for made in (slot, attribute, shared):
+        refused(made, "the loop loses `")
+
+    def right(x: Ptr[u32], n: Numbers) -> None:
+        state, items = SimpleNamespace(k=mov.u32(2), stage=mov.u32(0)), [mov.u32(1)]
+        with for_range(state.k) as state.k:
+            store.global_.u32(x.at(state.k), state.k)
+        with ring(2, n) as (items[0], state.stage, parity):
+            store.global_.u32(x.at(items[0]), state.stage + parity)
+
+    trace(right)
+
+
+def test_values_far_within_and_of_other_classes_are_seen() -> None:
+    class Abstract(metaclass=ABCMeta):
+        total: Any = None
+
+        @abstractmethod
+        def step(self) -> None: ...
+
+    def deep(n: Numbers) -> None:
+        model = SimpleNamespace(layers=[SimpleNamespace(heads=[SimpleNamespace(acc=mov.u32(0))])])
+        with for_range(n) as i:
+            model.layers[0].heads[0].acc = model.layers[0].heads[0].acc + i       # wrong
+
+    def lists(n: Numbers) -> None:
+        total = [[[[[mov.u32(0)]]]]]
+        with for_range(n) as i:
+            total[0][0][0][0][0] = total[0][0][0][0][0] + i                      # wrong
+
+    def abstract(n: Numbers) -> None:
+        Abstract.total = mov.u32(0)
+        with for_range(n) as i:
+            Abstract.total = Abstract.total + i                                  # wrong
+
+    def elsewhere(n: Numbers) -> None:
+        Counts.total = mov.u32(0)
+        with for_range(n) as i:
+            Counts.total = Counts.total + i                                      # wrong
+
+    for made in (deep, lists, abstract, elsewhere):
+        refused(made, "the loop loses `")
+
+
+def test_objects_that_lead_to_one_another_take_no_time_of_their_paths() -> None:
+    nodes = [SimpleNamespace() for _ in range(60)]
+    for node in nodes:
+        node.others = list(nodes)
+
+    def kernel(n: Numbers) -> None:
+        first = nodes[0]
+        with for_range(n):
+            mov.u32(0)
+        assert first
+
+    trace(kernel)
+    assert len(Held(sys._getframe(), {"first": nodes[0]}).holders) < 100_000
 
 
 def test_a_register_of_an_earlier_trace_is_none_of_this_one() -> None:

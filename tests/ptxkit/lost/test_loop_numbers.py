@@ -13,7 +13,7 @@ import pytest
 
 from ptxkit import Ptr, for_range, loop, smem
 from ptxkit.idioms import wait
-from ptxkit.ptx import ld, st
+from ptxkit.ptx import ld, mov, st
 from ptxkit.types import u32
 from tests.ptxkit.lost.kernels import Kernels, N
 from tests.ptxkit.refusal import refused
@@ -39,6 +39,38 @@ def pyflag(x: Ptr[u32], n: N) -> None:
         if not first:
             st.global_.u32(x, i)
         first = False  # wrong
+
+
+@wrong("`best` is None in Python before this loop", "`loop.")
+def a_running_value_that_begins_as_none(x: Ptr[u32], n: N) -> None:
+    best = None
+    with for_range(n) as i:
+        v = ld.global_.u32(x.at(i))
+        best = v if best is None else best + v  # wrong
+        st.global_.u32(x.at(i), best)
+
+
+@wrong("`best` is None in Python before this loop")
+def a_running_value_in_branches(x: Ptr[u32], n: N) -> None:
+    best = None
+    with for_range(n) as i:
+        v = ld.global_.u32(x.at(i))
+        if best is None:
+            best = v
+        else:
+            best = best + v  # wrong
+        st.global_.u32(x.at(i), best)
+
+
+@right
+def made_where_it_is_not_yet(x: Ptr[u32], n: N) -> None:
+    one = two = three = None
+    with for_range(n) as i:
+        one = mov.u32(1) if one is None else one
+        two = two or mov.u32(2)
+        if not three:
+            three = mov.u32(3)
+        st.global_.u32(x.at(i), one + two + three)
 
 
 @wrong("in Python before this loop", "`loop.")
