@@ -53,7 +53,7 @@ def not_of_a_register(name: str, reg: Any) -> str | None:
     if name in ("index", "stage", "parity"):
         return (f"{reg!r} is a register and has no `{name}`: a loop that carries no value gives its numbers themselves, "
                 "`with for_range(n) as i:` and `with ring(STAGES, n) as (k, stage, parity):`")
-    return not_of_a_count(name, f"{reg!r} is a register and")
+    return not_of_a_count(name, f"{reg!r} is a register and") if name in _LOOP_ALONE else None
 
 
 class InPlace:
