@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ import torch
 
 from ptxkit import gemm
 from ptxkit.gemm.tools.bench.shapes import PRESETS
+from ptxkit.runtime import driver
 from ptxkit.torch import Linear
 
 ops = torch.ops.ptxkit
@@ -122,12 +124,16 @@ def linear(m: int, n: int, k: int) -> dict[str, float]:
             "ours_host_us": eager["ours"], "theirs_host_us": eager["theirs"]}
 
 
-def main() -> None:
+def main() -> int:
+    """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default="", help="a preset whose bf16 shapes Linear is timed over, as `models`")
     parser.add_argument("--seconds", type=float, default=480.0, help="begin no other shape after so long")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
+    if not driver.available():
+        print("no operator was measured: there is no GPU", file=sys.stderr)
+        return 1
     begin, results = time.monotonic(), {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "host_us": host()}
     print(json.dumps(results, indent=1))
     if options.shapes:
@@ -143,7 +149,8 @@ def main() -> None:
               f"shapes, least {results['least']:.3f}")
     if options.output:
         options.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -25,6 +25,7 @@ import numpy as np
 from ptxkit import Ptr, Reg, Space, ctaid, device_array, if_, kernel, tid
 from ptxkit.measure.files import write_json
 from ptxkit.ptx import fma, mad, mov, opcode, st
+from ptxkit.runtime import driver
 from ptxkit.tuning.tune import admitted
 from ptxkit.types import f32, u32
 
@@ -95,6 +96,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--part", choices=("tune", "all"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.device == "gpu" and not driver.available():
+        print("nothing was tuned: there is no GPU, and --device cpu counts instructions", file=sys.stderr)
+        return 1
     n = options.size or (4096 if options.device == "cpu" else 1 << 22)
     if options.part:
         print(json.dumps(part(options.part, n, options.device)))
