@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 from .dsl.ambient import current
 from .dsl.blocks import Block
 from .dsl.branched import Branched
-from .dsl.carried import Carried
+from .dsl.carried import Carried, Round
 from .dsl.division import fast_div
 from .dsl.held import caller
 from .dsl.label import Label
@@ -400,7 +400,7 @@ class _Rounds(Block):
         self._entered()
         self._position = position = self._stages if isinstance(self._stages, Ring) else Ring(self._stages)
         found = self._range.begin(caller(1), stage=position.stage, parity=position.parity)
-        return found if isinstance(found, CarryingRing) else (found, position.stage, position.parity)
+        return found if isinstance(found, CarryingRing) else Round((found, position.stage, position.parity))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is None:

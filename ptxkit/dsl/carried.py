@@ -6,12 +6,13 @@ Each has a register of its own: one mov before the loop, and one mov where it is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import TraceError
 from ..grammar import tree
 from ..grammar.operands import alike
 from ..grammar.walk import instructions
+from ..types import u32
 from .ambient import current
 from .refused import NoAttributeError, not_of_a_count
 from .reg import Ptr, Reg, Special, Vec
@@ -135,6 +136,21 @@ class Carried:
         carried[name].set(value)
 
 
+class Round(tuple[Reg[u32], Reg[u32], Reg[u32]]):
+    """(k, stage, parity) of a ring that carries nothing. The methods of a `loop` are errors that say the way out."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in ("stage", "parity"):
+                sentence = f"`ring` gives three registers, with no `{name}`: name them, `with ring(STAGES, n) as (k, stage, parity):`"
+            else:
+                sentence = not_of_a_count(name, "a `ring`") or f"a `ring` has no `{name}`"
+            raise NoAttributeError(sentence)
+
+
 def _registers(value: Any) -> list[Any]:
     return list(value) if isinstance(value, Vec) else [value.reg] if isinstance(value, Ptr) else [value]
 
@@ -165,4 +181,4 @@ def _said(value: Any) -> str:
     return f"a register of {value.type.__name__}" if isinstance(value, Reg) else repr(value)
 
 
-__all__ = ["Carried", "CarriedReg"]
+__all__ = ["Carried", "CarriedReg", "Round"]

@@ -283,7 +283,11 @@ def test_a_loop_that_counts_has_no_methods_of_loop(name: str) -> None:
         with ring(4, n, total=n) as rounds:
             getattr(rounds, name)(rounds.index == 3)                             # wrong
 
-    for wrong in (index, carrying, of_a_ring):
+    def three_of_a_ring(n: Numbers) -> None:
+        with ring(4, n) as rounds:
+            getattr(rounds, name)(n == 3)                                        # wrong
+
+    for wrong in (index, carrying, of_a_ring, three_of_a_ring):
         refused(wrong, f"has no `{name}`", "under `with if_(~p):`" if "continue" in name else "`with loop() as l:`")
 
 
@@ -300,7 +304,12 @@ def test_names_that_a_loop_has_not() -> None:
         with for_range(n, total=n) as rounds:
             add.u32(n, n, rounds.totl)                                           # wrong
 
-    for wrong, words in ((index, "gives its numbers themselves"), (uncarried, "`with loop(total=zero) as l:`"),
+    def unnamed(n: Numbers) -> None:
+        with ring(4, n) as rounds:
+            add.u32(n, n, rounds.stage)                                          # type: ignore[attr-defined] # wrong
+
+    for wrong, words in ((unnamed, "as (k, stage, parity):`"),
+                         (index, "gives its numbers themselves"), (uncarried, "`with loop(total=zero) as l:`"),
                          (misspelt, "it carries total: give it its first value")):
         refused(wrong, words)
 
