@@ -82,8 +82,7 @@ def test_functions_of_the_configuration(option: str) -> None:
     def own(config: dict[str, Any]) -> int:
         return len(config["N"])
 
-    with pytest.raises(KeyError, match="N"):                                  # the author's own
-        kernel(**{"block": 32, option: own})(plain).ptx()
+    refused(kernel(**{"block": 32, option: own})(plain).ptx, f"{option} asks for 'N'", "keyword-only parameter")
 
 
 class Room:
