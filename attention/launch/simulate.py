@@ -10,7 +10,7 @@ import numpy as np
 from ptxkit.cards import H200, Card
 from ptxkit.dsl.arguments import WORDS
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.launch.on_cpu import bytes_of, check_card, check_numpy, check_overlap
+from ptxkit.gemm.launch.on_cpu import bytes_of, check_card, check_numpy, check_overlap, place
 from ptxkit.runtime.arrays import ArrayView
 
 from ..config.forward import ForwardConfig
@@ -77,7 +77,7 @@ def seen(name: str, array: Array, word: str | None) -> ArrayView:
     known = word if array.dtype == np.uint16 and word is not None else WORDS.get(array.dtype.name)
     if known is None:
         raise LaunchError(f"{name} has elements of {array.dtype}: pass bfloat16, float16, or uint16 and the type of its bits as dtype=")
-    return ArrayView(0, array.shape, tuple(s // array.itemsize for s in array.strides), known, 0, "numpy")
+    return ArrayView(place(array), array.shape, tuple(s // array.itemsize for s in array.strides), known, 0, "numpy")
 
 
 def _of_rank_4(array: Array, strides: tuple[int, ...], type: str) -> Array:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.launch import check_aligned
 from ptxkit.runtime.overlap import refuse_shared_elements
 
 from ..config.decode import BLOCK, HEADS, ROWS
@@ -134,10 +135,10 @@ def _strides(name: str, array: ArrayView) -> tuple[int, ...]:
     if 0 in array.shape:
         return (0,) * (len(array.shape) - 1)
     found = tuple(stride * SIZE if extent > 1 else 0 for extent, stride in zip(array.shape[:-1], array.strides[:-1], strict=True))
-    if array.strides[-1] != 1 or array.pointer % UNIT or any(stride % UNIT or not 0 <= stride < 1 << 32 for stride in found):
-        raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides} and begins at address {array.pointer:#x}: the head "
-                          f"dim is contiguous, the address and the other strides are multiples of {UNIT} bytes below 4 GiB; pass a "
-                          "contiguous copy")
+    if array.strides[-1] != 1 or any(stride % UNIT or not 0 <= stride < 1 << 32 for stride in found):
+        raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides}: the head dim is contiguous, the other strides are "
+                          f"multiples of {UNIT} bytes below 4 GiB; pass a contiguous copy")
+    check_aligned(name, array, UNIT)
     if name in ("k_cache", "v_cache") and found[1] > MOST_ROW:
         raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides}: the keys of a page are at most "
                           f"{MOST_ROW >> 20} MiB apart; pass a contiguous copy")

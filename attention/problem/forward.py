@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.problem.lines import UNIT, Lines
 from ptxkit.runtime.arrays import ArrayView
+from ptxkit.runtime.launch import check_aligned
 from ptxkit.runtime.overlap import refuse_shared_elements
 from ptxkit.types import TYPES
 
@@ -167,9 +168,9 @@ def _lines(name: str, array: ArrayView, packed: bool) -> Lines:
                               f"multiples of {UNIT} bytes; pass a contiguous copy")
         strides.append(stride if extent > 1 else before)
         before = max(before, strides[-1] * max(extent, 1))
-    if step != 1 or array.pointer % UNIT:
-        raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides} and begins at address {array.pointer:#x}: the head "
-                          f"dim is contiguous and begins at multiples of {UNIT} bytes; pass a contiguous copy")
+    if step != 1:
+        raise LaunchError(f"{name} has shape {array.shape} and strides {array.strides}: the head dim is contiguous; pass a contiguous copy")
+    check_aligned(name, array, UNIT)
     return Lines((head, rows, heads, batches), tuple(strides))
 
 

@@ -49,7 +49,7 @@ def view_of(name: str, array: Array, word: str | None) -> ArrayView:
         raise LaunchError(f"{name} has elements of {array.dtype}: pass {', '.join(WORDS)}, or unsigned integers and the type of their "
                           "bits as dtype=")
     size = array.dtype.itemsize
-    return ArrayView(_place(array), array.shape, tuple(s // size for s in array.strides), known, 0, name)
+    return ArrayView(place(array), array.shape, tuple(s // size for s in array.strides), known, 0, name)
 
 
 def check_overlap(given: Mapping[str, Array | None], written: Sequence[str] = ("out",), in_place: Sequence[str] = ()) -> None:
@@ -64,7 +64,7 @@ def check_overlap(given: Mapping[str, Array | None], written: Sequence[str] = ("
     refuse_overlap(seen, written, in_place)
 
 
-def _place(array: Array) -> int:
+def place(array: Array) -> int:
     """The address of an array modulo 256: the CPU device places the memory that it is a part of at a multiple of that."""
     whole, base = array, array.base
     while base is not None:                     # NumPy's as_strided leaves an object between two arrays that is none
@@ -132,4 +132,4 @@ def worst(reports: Sequence[Report]) -> Report:
 
 
 __all__ = ["WORDS", "Array", "bytes_of", "check_card", "check_numpy", "check_overlap", "integer", "lines_of", "map_of", "part_of",
-           "strided", "view_of", "worst"]
+           "place", "strided", "view_of", "worst"]

@@ -16,6 +16,8 @@ from ptxkit.runtime.launch import refuse_gradients
 from .framework import torch
 from .views import refuse_factor, refuse_layout, word_of
 
+ALIGNED = 256
+"""Bytes, of which the memory of a tensor on a GPU begins at a multiple."""
 _INTEGERS = (torch.int32, torch.int64)      # of lengths and numbers of rows
 
 
@@ -153,6 +155,7 @@ def judge(report: Any) -> None:
 def arrays(named: dict[str, Any]) -> dict[str, Any]:
     """Those of these that are tensors as NumPy arrays; the rest as it is. Tensors whose bytes lie among each other are parts of one array,
     since the CPU device copies each array by itself: `out` may be c, or columns of a matrix that another argument has columns of."""
+    from ptxkit.gemm.launch.on_cpu import place
     from ptxkit.sim.arguments import extent
 
     seen = {name: array(value, name) if isinstance(value, torch.Tensor) else value for name, value in named.items()}
@@ -167,6 +170,7 @@ def arrays(named: dict[str, Any]) -> dict[str, Any]:
         ordered.append((low, high, names))
     for low, high, names in ordered:
         if len(names) > 1:
+            low -= min(place(seen[name]) for name in names if bounds[name][0] == low)
             whole = _memory(low, high - low, [seen[name] for name in names])
             for name in names:
                 one = seen[name]
@@ -177,8 +181,8 @@ def arrays(named: dict[str, Any]) -> dict[str, Any]:
 
 
 def array(tensor: Any, name: str) -> Any:
-    """A NumPy array of a tensor's memory, which keeps the tensor. `Tensor.numpy` would make its storage one that cannot be resized, which
-    sharded layers do."""
+    """A NumPy array of a tensor's memory, which keeps the tensor, and lies in an aligned block as on a GPU. `Tensor.numpy` would make its
+    storage one that cannot be resized, which sharded layers do."""
     refuse_layout(tensor, name)
     kind = _numpy_types().get(tensor.dtype)
     if kind is None:
@@ -188,7 +192,8 @@ def array(tensor: Any, name: str) -> Any:
         return np.zeros(tuple(tensor.shape), kind)
     size = tensor.dtype.itemsize
     count = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    memory = _memory(tensor.data_ptr(), count * size, tensor).view(f"u{size}")
+    before = tensor.storage_offset() * size % ALIGNED
+    memory = _memory(tensor.data_ptr() - before, before + count * size, tensor)[before:].view(f"u{size}")
     return np.lib.stride_tricks.as_strided(memory, tuple(tensor.shape), [stride * size for stride in tensor.stride()]).view(kind)
 
 

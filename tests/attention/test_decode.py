@@ -236,7 +236,7 @@ def views(**changed: Any) -> DecodeArrays:
     ({"k_cache": (9, 16, 3, 64), "v_cache": (9, 16, 3, 64)}, "divide those of q"), ({"out": (3, 4, 64)}, "that of q"),
     ({"page_table": (2, 5)}, "page_table is s32"), ({"lengths": ArrayView(0, (3,), (1,), "s64", 0, "other")}, "lengths is s64"),
     ({"k_cache": ArrayView(0, (9, 16, 2, 64), (2176, 136, 68, 1), "bf16", 0, "other")}, "multiples of 16 bytes"),
-    ({"q": ArrayView(8, (3, 8, 64), (512, 64, 1), "bf16", 0, "other")}, "begins at address 0x8"), ({"lse": (8, 3)}, "f32 of shape"),
+    ({"q": ArrayView(8, (3, 8, 64), (512, 64, 1), "bf16", 0, "other")}, "address 0x8"), ({"lse": (8, 3)}, "f32 of shape"),
     ({"q": ArrayView(0, (3, 8, 64), (512, 64, 1), "f32", 0, "other")}, "all bf16 or all f16"),
 ])
 def test_what_is_not_taken_is_one_sentence(changed: dict[str, Any], words: str) -> None:

@@ -352,7 +352,7 @@ def arrays(**changed: Any) -> Arrays:
     ({"out": (1, 4, 99, 64)}, Options(), "that of q"),
     ({"v": ArrayView(0, (1, 4, 100, 64), (25600, 6400, 64, 1), "f32", 0, "other")}, Options(), "all bf16 or all f16"),
     ({"q": ArrayView(0, (1, 4, 100, 64), (26000, 6500, 65, 1), "bf16", 0, "other")}, Options(), "q has .* multiples of 16 bytes"),
-    ({"q": ArrayView(8, (1, 4, 100, 64), (25600, 6400, 64, 1), "bf16", 0, "other")}, Options(), "q has .* begins at address 0x8"),
+    ({"q": ArrayView(8, (1, 4, 100, 64), (25600, 6400, 64, 1), "bf16", 0, "other")}, Options(), "q starts at address 0x8"),
     ({"out": ArrayView(0, (1, 4, 100, 64), (25600, 0, 64, 1), "bf16", 0, "other")}, Options(), "out has .* must not overlap"),
     ({"out": ArrayView(0, (1, 4, 100, 64), (25600, 6400, 32, 1), "bf16", 0, "other")}, Options(), "out has .* must not overlap"),
     ({"k": ArrayView(0, (1, 4, 100, 64), (25600, 1 << 39, 64, 1), "bf16", 0, "other")}, Options(), "k has .* less than 2.40 bytes apart"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from inspect import Parameter, signature
 from typing import Any
@@ -232,3 +233,31 @@ def test_products_on_the_cpu_device_take_arrays(name: str) -> None:
     given = {"a": np.zeros((8, 8), np.float16), "b": np.zeros((8, 8), np.float16), "out": np.zeros((8, 8), np.float16)}
     for other in ([[1]], 5, *([None] if name in given else [])):
         refused(simulate_product, f"{name} is a {type(other).__name__}, not an array of NumPy", **{**given, name: other})
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("elements", [1, 4, 8])
+def test_the_cpu_device_takes_the_addresses_that_a_gpu_takes(elements: int) -> None:
+    """Memory of NumPy and of torch begins at an aligned address; what is cut from it does where it was cut."""
+    def cut(*shape: int) -> Any:
+        return np.zeros(math.prod(shape) + elements, np.float16)[elements:].reshape(shape)
+
+    def whole(*shape: int) -> Any:
+        return np.zeros(shape, np.float16)
+
+    rows, cache, table, lengths = (1, 1, 16, 64), (1, 16, 1, 64), np.zeros((1, 1), np.int32), np.ones(1, np.int32)
+
+    def forward_at(at: int) -> None:
+        simulate(*((cut if place == at else whole)(*rows) for place in range(4)), check=False)
+
+    def decode_at(at: int) -> None:
+        q, k, v, out = ((cut if place == at else whole)(*shape) for place, shape in enumerate(((1, 1, 64), cache, cache, (1, 1, 64))))
+        simulate_decode(q, k, v, table, lengths, out, check=False)
+
+    for call in (forward_at, decode_at):
+        for at in range(4):
+            if elements % 8:
+                with pytest.raises(LaunchError, match=f"starts at address {2 * elements:#x}, which is not a multiple of 16 bytes"):
+                    call(at)
+            else:
+                call(at)
