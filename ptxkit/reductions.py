@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from . import ptx, smem
 from .dsl.ambient import current
+from .dsl.bounds import thread_register
 from .dsl.reg import Reg
 from .dsl.special import tid
 from .dsl.trace import Builder
@@ -101,7 +102,7 @@ def _threads(builder: Builder, what: str, thread: Reg[u32] | None) -> int:
 
 
 def _number(builder: Builder, thread: Reg[u32] | None) -> Reg[u32]:
-    return builder.memo(("thread",), (), lambda: ptx.mov.u32(tid.x)) if thread is None else thread
+    return builder.memo(("thread",), (), lambda: ptx.mov.u32(tid.x)) if thread is None else thread_register(thread, "a reduction")
 
 
 def _of_block(builder: Builder, operation: Any, value: Reg[S], barrier: int, thread: Reg[u32] | None) -> Reg[S]:

@@ -237,8 +237,11 @@ class TileView(SharedAddress, Generic[T]):
 
     def lines(self, start: Index, count: int) -> TileView[T]:
         """`count` strided lines from `start`. Both are multiples of 8, the period of the swizzle pattern."""
-        if count % 8 or not 8 <= count <= self.outer or (isinstance(start, int) and (start % 8 or not 0 <= start <= self.outer - count)):
-            raise TraceError(f"lines {start} to {start}+{count} of a tile with {self.outer}: start and count are multiples of 8 within it")
+        check_index(start)
+        known = type(count) is int and count % 8 == 0 and 8 <= count <= self.outer
+        if not known or (isinstance(start, int) and (start % 8 or not 0 <= start <= self.outer - count)):
+            raise TraceError(f"lines {start} to {start}+{count!r} of a tile with {self.outer}: both are multiples of 8 within it, "
+                             "an index and an int")
         return TileView(self.layout, *self.plus(start, self.layout.span_bytes), self.inner, count)
 
     def at(self, row: Index, column: Index) -> SharedAddress:
@@ -338,6 +341,8 @@ class TileView(SharedAddress, Generic[T]):
         self.seen = builder.now
         if not isinstance(k, int):
             raise TraceError(f"the depth of a descriptor is an int, not {k!r}: unroll the depth in Python, or choose a stage by register")
+        if k < 0 or (isinstance(mn, int) and mn < 0):
+            raise TraceError(f"a descriptor at row {mn}, depth {k} begins before its tile: both count from 0")
         fixed = template(self.layout)
         dynamic = self.dynamic
         if isinstance(mn, int):
@@ -448,6 +453,8 @@ def tile(type: type[S], shape: tuple[int, ...], *, major: Major = "k", swizzle: 
     if not isinstance(shape, tuple) or len(shape) not in (2, 3):
         raise TraceError(f"a tile is (rows, columns) or (stages, rows, columns), not {shape}")
     stages, rows, columns = shape if len(shape) == 3 else (1, *shape)
+    if stages < 1:
+        raise TraceError(f"a tile of {stages} stages: ask for at least one")
     layout = Layout.of(type, rows, columns, major=major, swizzle=swizzle)
     made: Tile[S] = Tile(layout, 0, stages)
     swizzled = f"swizzle {layout.swizzle}" if layout.swizzle > 16 else "no swizzle"
@@ -463,8 +470,8 @@ def tile(type: type[S], shape: tuple[int, ...], *, major: Major = "k", swizzle: 
 def array(type: type[S], count: int, *, align: int = 16, name: str | None = None) -> Shared[S]:
     """An array of `count` elements. `align` is in bytes, a power of two."""
     _asked("smem.array(f32, 256)", type, count)
-    if count < 1 or align < 1 or align & (align - 1):
-        raise TraceError(f"an array has at least one element and a power-of-two alignment, not {count} and {align}")
+    if count < 1 or not isinstance(align, int) or align < 1 or align & (align - 1):
+        raise TraceError(f"an array has at least one element and a power-of-two alignment, not {count} and {align!r}")
     size = max(1, type.bits // 8)
     plan = current().shared
     allocation = plan.allocate(count * size, max(align, size), f"array {count} {type.__name__}", name, f"{type.__name__}[{count}]")

@@ -83,8 +83,8 @@ def coordinates(opcode: Any, thread: Index, operand: Operand = "d", *, row: Inde
     kinds = [t for t in name[shape.end():].split(".") if t in _BITS]
     bits = _BITS[kinds[("d", "a", "b").index(operand)]]
     thread = thread.read() if isinstance(thread, Special) else thread
-    if not isinstance(thread, Reg):
-        raise TraceError(f"coordinates are of a thread in a register, as `mov.u32(laneid)`, not of {thread!r}")
+    if not isinstance(thread, Reg) or thread.type.register != "b32":
+        raise TraceError(f"coordinates are of a thread in a 32-bit register, as `mov.u32(laneid)`, not of {thread!r}")
     packed = max(1, 32 // bits)
     lane = thread & 31 if wide else thread
     first, second = lane >> 2, (lane & 3) * (2 if operand == "d" else packed)

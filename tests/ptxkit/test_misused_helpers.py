@@ -13,7 +13,8 @@ from ptxkit import NamedBarrier, NamedBarriers, Pipeline, Ptr, Reg, kernel, smem
 from ptxkit.copies import copy_async, load_tile, store_tile
 from ptxkit.errors import LaunchError, PtxkitError, TraceError
 from ptxkit.fragments import load_fragment, operands_a, pack, rows_of, store_fragment, unpack
-from ptxkit.ptx import ld, mov, st
+from ptxkit.ptx import add, ld, mov, st, wgmma
+from ptxkit.reductions import block_reduce
 from ptxkit.tuning.space import Space, SpaceError
 from ptxkit.types import bf16, f32, u32
 from tests.ptxkit.machine import trace
@@ -135,6 +136,41 @@ def barrier_at_a_number(n: N) -> None:
     smem.mbarrier(3).at(0)  # type: ignore[arg-type] # wrong
 
 
+@wrong("a descriptor at row 0, depth -16 begins before its tile")
+def depth_before_the_tile(n: N) -> None:
+    tile()[0].desc(-16)
+
+
+@wrong("a descriptor at row -8, depth 0 begins before its tile")
+def row_before_the_tile(n: N) -> None:
+    tile()[0].desc(0, -8)
+
+
+@wrong("lines 0 to 0+8.0 of a tile with 64: both are multiples of 8 within it, an index and an int")
+def lines_with_a_fraction(n: N) -> None:
+    tile()[0].lines(0, 8.0)
+
+
+@wrong("lines 0 to 0+Reg[u32](%r0) of a tile")
+def lines_by_a_register(n: N) -> None:
+    tile()[0].lines(0, n)
+
+
+@wrong("a tile of 0 stages: ask for at least one")
+def no_stages(n: N) -> None:
+    smem.tile(bf16, (0, 64, 64))
+
+
+@wrong("a tile of -1 stages: ask for at least one")
+def fewer_stages_than_none(n: N) -> None:
+    smem.tile(bf16, (-1, 64, 64))
+
+
+@wrong("a power-of-two alignment, not 4 and 'a'")
+def alignment_in_words(n: N) -> None:
+    smem.array(f32, 4, align="a")  # type: ignore[arg-type] # wrong
+
+
 # --------------------------------------------------------------------------------------------------- copies and fragments
 
 
@@ -196,6 +232,16 @@ def rows_of_numbers(x: N) -> None:
 @wrong("not 'bf16' of 16")
 def operands_by_name(x: N) -> None:
     operands_a("bf16", [x] * 8)  # type: ignore[arg-type] # wrong
+
+
+@wrong("a reduction takes the number of a thread in a 32-bit register, as `mov.u32(tid.x)`, not 3")
+def the_same_thread_reduces(n: N) -> None:
+    block_reduce(add.u32, n, thread=3)  # type: ignore[arg-type] # wrong
+
+
+@wrong("coordinates are of a thread in a 32-bit register, as `mov.u32(laneid)`, not of Reg[u64]")
+def coordinates_of_a_wide_thread(n: N) -> None:
+    wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16.coordinates(mov.u64(1))  # type: ignore[arg-type] # wrong
 
 
 # --------------------------------------------------------------------------------------------------- pipelines and named barriers
