@@ -148,8 +148,8 @@ def _used(builder: Builder, region: Region, old: Value) -> bool:
     old = old.reg if isinstance(old, Negated) else old
     if getattr(getattr(old, "reg", old), "builder", builder) is not builder:
         return False                                 # of an earlier trace
-    if not isinstance(old, Reg) and hasattr(old, "seen"):
-        return int(old.seen) >= region.at
+    if not isinstance(old, Reg) and (seen := getattr(old, "seen", None)) is not None:
+        return int(seen) >= region.at
     old = getattr(old, "reg", old)                   # of a descriptor or a tensor map
     if not isinstance(old, Reg):
         return False
