@@ -114,9 +114,23 @@ def chosen(logits: ArrayView, top: int) -> tuple[int, int, int]:
         raise LaunchError(f"logits has shape {logits.shape}: it is float32 [tokens, experts]")
     check_contiguous("logits", logits)
     tokens, count = logits.shape
-    if not 1 <= top <= min(count, LANES) or count > MOST_EXPERTS:
-        raise LaunchError(f"{top} of {count} experts: a kernel chooses 1 to {LANES} of at most {MOST_EXPERTS}")
+    if count > MOST_EXPERTS:
+        raise LaunchError(f"logits has shape {logits.shape}: a kernel chooses of at most {MOST_EXPERTS} experts")
+    refuse_top(top, count)
     return tokens, count, top
+
+
+def refuse_top(top: int, count: int) -> None:
+    """Raise LaunchError for a number of experts that cannot be chosen of `count`."""
+    if not 1 <= top <= min(count, LANES):
+        raise LaunchError(f"top is {top}: of {count} experts a kernel chooses 1 to {min(count, LANES)}" if count else
+                          "logits has no experts: there is none to choose")
+
+
+def refuse_count(count: int) -> None:
+    """Raise LaunchError for a number of experts that cannot be."""
+    if count < 0:
+        raise LaunchError(f"count is {count}: it is how many experts there are")
 
 
 def choices(experts: ArrayView) -> tuple[int, int]:
@@ -156,8 +170,7 @@ def choose_experts(logits: Any, top: int, *, over_all: bool = False, out: tuple[
 def sort_choices(experts: Any, count: int, *, out: Sorted | None = None, stream: Any = None) -> Sorted:
     """The choices [tokens, top], int32, of `count` experts, expert after expert, and those of one expert in the order of the tokens.
     Choices of no expert, below 0 or not below `count`, come after those of all experts. Nothing waits for the device."""
-    if count < 0:
-        raise LaunchError(f"count is {count}: it is how many experts there are")
+    refuse_count(count)
     if out is None:
         seen = view(experts, "experts")
         tokens, top = choices(seen)
@@ -214,5 +227,5 @@ def _simulate(problem: ChoiceProblem | SortProblem, given: dict[str, Any], check
     return run(traced, grid=problem.grid, args=values(traced.signature, (), problem.arguments(pointer)), check=check)
 
 
-__all__ = ["ChoiceProblem", "SortProblem", "Sorted", "choices", "choose_experts", "chosen", "simulate_choice", "simulate_sort",
-           "sort_choices"]
+__all__ = ["ChoiceProblem", "SortProblem", "Sorted", "choices", "choose_experts", "chosen", "refuse_count", "refuse_top",
+           "simulate_choice", "simulate_sort", "sort_choices"]

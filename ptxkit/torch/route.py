@@ -6,7 +6,7 @@ from typing import Any
 
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.kernels.route import LANES, MOST_EXPERTS
-from ptxkit.gemm.launch.route import ChoiceProblem, Sorted
+from ptxkit.gemm.launch.route import ChoiceProblem, Sorted, refuse_count, refuse_top
 from ptxkit.gemm.launch.route import choose_experts as launch_choice
 from ptxkit.gemm.launch.route import sort_choices as launch_sort
 
@@ -44,6 +44,8 @@ def _chosen(logits: Any, top: int) -> tuple[Any, Any]:
     """Memory for weights and experts."""
     if logits.ndim != 2:
         raise LaunchError(f"logits has shape {tuple(logits.shape)}: it is float32 [tokens, experts]")
+    if top < 1:
+        refuse_top(top, logits.shape[1])
     shape = logits.shape[0], top
     return logits.new_empty(shape, dtype=torch.float32), logits.new_empty(shape, dtype=torch.int32)
 
@@ -111,6 +113,7 @@ def of_logits(gradient: Any, logits: Any, experts: Any, over_all: bool) -> Any:
 
 def _sorted(experts: Any, count: int) -> Sorted:
     """Memory for the sort."""
+    refuse_count(count)
     return Sorted(*(experts.new_empty(shape, dtype=torch.int32) for shape in ((count + 1,), (experts.numel(),), experts.shape,
                                                                               (experts.numel(),))))
 

@@ -116,8 +116,8 @@ def test_what_is_refused_is_said_in_one_sentence() -> None:
     cases: list[tuple[Any, tuple[Any, ...], str]] = [
         (ChoiceProblem, (view("bf16", 3, 8), weights, experts, False), "logits has elements of bf16"),
         (ChoiceProblem, (view("f32", 8), weights, experts, False), r"it is float32 \[tokens, experts\]"),
-        (ChoiceProblem, (view("f32", 3, 2000), weights, experts, False), "1 to 32 of at most 1024"),
-        (ChoiceProblem, (view("f32", 3, 1), weights, experts, False), "2 of 1 experts"),
+        (ChoiceProblem, (view("f32", 3, 2000), weights, experts, False), "chooses of at most 1024 experts"),
+        (ChoiceProblem, (view("f32", 3, 1), weights, experts, False), "top is 2: of 1 experts a kernel chooses 1 to 1"),
         (ChoiceProblem, (logits, weights, view("s64", 3, 2), False), "experts has elements of s64"),
         (ChoiceProblem, (logits, weights, view("s32", 4, 2), False), "experts has shape"),
         (SortProblem, (view("s64", 3, 2), offs, flat, experts, flat), "experts has elements of s64"),

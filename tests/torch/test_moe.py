@@ -13,7 +13,7 @@ from tests.torch import wanted
 
 torch = wanted(__name__)
 
-from ptxkit.torch import MoE  # noqa: E402
+from ptxkit.torch import MoE, cpu_device  # noqa: E402
 from ptxkit.torch.moe import by_expert  # noqa: E402
 from tests.torch.test_modules import beside, trained  # noqa: E402
 
@@ -308,3 +308,15 @@ def test_a_quantised_layer_is_near_the_one_that_is_not(device: str) -> None:
             MoE(features, hidden, 4, 2, quantize="blocks")
     with pytest.raises(LaunchError, match="1 x 128 and 128 x 128"):
         MoE(128, 64, 3, 2, quantize="rows")
+
+
+@pytest.mark.parametrize(("call", "sentence"), [
+    (lambda logits: ops.choose_experts(logits, -1), "top is -1: of 4 experts a kernel chooses 1 to 4"),
+    (lambda logits: ops.choose_experts(logits, 0), "top is 0: of 4 experts a kernel chooses 1 to 4"),
+    (lambda logits: ops.choose_experts(logits, 5), "top is 5: of 4 experts a kernel chooses 1 to 4"),
+    (lambda logits: ops.choose_experts(logits[:, :0], 1), "logits has no experts"),
+    (lambda logits: ops.sort_choices(torch.zeros(3, 2, dtype=torch.int32), -1), "count is -1: it is how many experts there are"),
+])
+def test_numbers_of_experts_that_cannot_be(call: Any, sentence: str) -> None:
+    with cpu_device(), pytest.raises(LaunchError, match=sentence):
+        call(torch.randn(3, 4))
