@@ -10,7 +10,7 @@ from .dsl.bounds import below
 from .dsl.descriptor import Descriptor, step, template
 from .dsl.dropped import refuse_dropped
 from .dsl.plan import SHARED_LIMIT, STATIC_LIMIT, SharedPlan
-from .dsl.refused import NoItems, int_of_numpy
+from .dsl.refused import NoAttributeError, NoItems, int_of_numpy
 from .dsl.reg import Index, Reg, Special, Value
 from .dsl.source import user_position
 from .dsl.trace import Builder
@@ -22,6 +22,7 @@ from .types import Scalar, is_scalar, u32, u64
 
 T = TypeVar("T", bound=Scalar, covariant=True)
 S = TypeVar("S", bound=Scalar)
+
 
 def _symbol(builder: Builder) -> tree.Name:
     return tree.Name(builder.shared.symbol)
@@ -116,7 +117,6 @@ class SharedAddress(Value):
             return result
 
         return self.offset, builder.memo(("index", stride), (index, base), make)
-
 
     if not TYPE_CHECKING:
 
@@ -380,10 +380,6 @@ def pattern_bits(layout: Layout, line: int) -> int:
     return line * layout.span_bytes >> 3
 
 
-class OfAStage(TraceError, AttributeError):
-    """What a tile is asked for is that of one of its stages."""
-
-
 _OF_A_STAGE = ("at", "box", "bytes", "desc", "inner", "lines", "outer", "register", "span")
 
 
@@ -420,7 +416,7 @@ class Tile(NoItems, Handle, Generic[T]):
 
         def __getattr__(self, name: str) -> NoReturn:
             if name in _OF_A_STAGE:
-                raise OfAStage(f"`{name}` is that of one stage of a tile: write `tile[0].{name}`, or `tile[stage].{name}`")
+                raise NoAttributeError(f"`{name}` is that of one stage of a tile: write `tile[0].{name}`, or `tile[stage].{name}`")
             raise AttributeError(f"'Tile' object has no attribute '{name}'", name=name, obj=self)
 
     def __getitem__(self, stage: Index) -> TileView[T]:

@@ -130,8 +130,8 @@ def check_forwards(name: str, array: ArrayView) -> None:
 
 
 def settled_strides(array: ArrayView) -> tuple[int, ...]:
-    """The strides of an array, 0 along extents of 1, where they have no meaning. Those of an array without elements have none either, and
-    NumPy says 0: they are those of a contiguous array."""
+    """The strides of an array. Along an extent of 1 a stride means nothing: it is 0. In an array without elements no stride means anything,
+    and NumPy says 0: there they are those of a contiguous array."""
     strides = contiguous_strides(array.shape) if 0 in array.shape else array.strides
     return tuple(0 if extent == 1 else stride for extent, stride in zip(array.shape, strides, strict=True))
 

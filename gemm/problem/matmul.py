@@ -63,7 +63,7 @@ def products(arrays: Arrays) -> list[Arrays]:
 
 
 def settled(arrays: Arrays) -> Arrays:
-    """The arrays with strides of 0 along extents of 1, and those of contiguous arrays where there are no elements."""
+    """The arrays, each with its `settled_strides`."""
     return arrays._replace(**{name: array._replace(strides=settled_strides(array)) for name, array in arrays.named()})
 
 

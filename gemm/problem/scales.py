@@ -86,8 +86,7 @@ def along_matrices(arrays: Arrays) -> bool:
     a, b, out = arrays.a_scale, arrays.b_scale, arrays.out
     if a is None or b is None:
         return all(scale is None or math.prod(scale.shape) == 1 for scale in (a, b))
-    kind = scale_kind(a.shape, b.shape, out.shape[-2], out.shape[-1], arrays.a.shape[-1], blocks=False)
-    return kind is not None and kind != "block"
+    return scale_kind(a.shape, b.shape, out.shape[-2], out.shape[-1], arrays.a.shape[-1], blocks=False) is not None
 
 
 __all__ = ["along_matrices", "check_contiguous_rows", "check_contiguous_vector", "group_scale_kind", "scale_kind",

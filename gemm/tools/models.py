@@ -64,8 +64,8 @@ class Model:
 
     def shared(self) -> tuple[int, ...]:
         """The numbers of cards that its layers are known for: each has a multiple of 16 of what is split."""
-        common = math.gcd(*((layer.n if layer.split == "n" else layer.k) for layer in self.layers if layer.split)) / 16
-        return tuple(sorted({self.cards, *(cards for cards in range(1, int(common) + 1) if common % cards == 0)}))
+        common = math.gcd(*((layer.n if layer.split == "n" else layer.k) for layer in self.layers if layer.split))
+        return tuple(sorted({self.cards, *(cards for cards in range(1, common // 16 + 1) if common % (16 * cards) == 0)}))
 
 
 _BLOCK = ("fp8-block",)

@@ -24,7 +24,7 @@ from .uncalled import Handle
 
 Refuse = Callable[[str, Any, Any, int | None], None]
 """What raises: the path, the value before, the value now, the line."""
-_REBOUND = {SEQUENCE, MAPPING, SET, OBJECT}
+_REBOUND = {SEQUENCE, MAPPING, OBJECT}
 _TAKE = {"next", "__next__", "send"}
 
 

@@ -30,7 +30,7 @@ from ..grammar.errors import Position
 from .bytecode import globals_stored, left_early
 from .iterators import is_iterator, state
 from .reg import Negated, Ptr, Reg, Value, Vec
-from .source import line_at, named, of_python, outside
+from .source import installed, line_at, named, of_python, outside
 
 DEPTH, ONCE = 6, 3
 """How deep lists, dicts and attributes are looked into, and on how many of the last levels each object is looked into once: objects that
@@ -309,7 +309,7 @@ def _of_users(class_: type) -> bool:
     """Whether a class is the author's: not this package's, Python's or one that is installed."""
     module = class_.__module__
     file = getattr(sys.modules.get(module), "__file__", None) or ""
-    return bool(module) and not module.startswith("ptxkit.") and not _of_python(module) and "site-packages" not in file
+    return bool(module) and not module.startswith("ptxkit.") and not _of_python(module) and not installed(file)
 
 
 def differ(old: Value, new: Any) -> bool:

@@ -30,7 +30,7 @@ def integers_only(reg: Any, mnemonic: str) -> TraceError:
 
 
 class NoAttributeError(TraceError, AttributeError):
-    """A name that a register or a loop does not have."""
+    """A name that a register, a loop or a tile does not have."""
 
 
 _LOOP_ALONE = ("break_", "break_if", "continue_", "continue_if", "repeat_if")

@@ -90,8 +90,12 @@ _files: set[str] = set()
 @cache
 def of_python(filename: str) -> bool:
     """Whether a file is one of Python itself, such as a pool of threads or the loader of modules."""
-    installed = "site-packages" in filename or "dist-packages" in filename
-    return filename.startswith("<frozen ") or (filename.startswith(_PYTHON) and not installed)
+    return filename.startswith("<frozen ") or (filename.startswith(_PYTHON) and not installed(filename))
+
+
+def installed(filename: str) -> bool:
+    """Whether a file is one of a library that was installed."""
+    return "site-packages" in filename or "dist-packages" in filename
 
 
 @lru_cache(1 << 12)

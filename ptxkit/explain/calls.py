@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from ..grammar import forms, summaries
 from ..grammar.schema import Operand
 from ..grammar.spelling import python_name
+from ..types import TYPES
 
-PAIRS = frozenset(("f16x2", "bf16x2", "u16x2", "s16x2", "e4m3x2", "e5m2x2"))
+PAIRS = frozenset(name for name in TYPES if name.endswith("x2"))
 """Types of two values in a register."""
 
 

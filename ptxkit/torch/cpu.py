@@ -17,7 +17,7 @@ from .framework import torch
 from .views import refuse_factor, refuse_layout, word_of
 
 ALIGNED = 256
-"""Bytes, of which the memory of a tensor on a GPU begins at a multiple."""
+"""The memory of a tensor on a GPU begins at a multiple of so many bytes."""
 _INTEGERS = (torch.int32, torch.int64)      # of lengths and numbers of rows
 
 

@@ -44,7 +44,7 @@ def _chosen(logits: Any, top: int) -> tuple[Any, Any]:
     """Memory for weights and experts."""
     if logits.ndim != 2:
         raise LaunchError(f"logits has shape {tuple(logits.shape)}: it is float32 [tokens, experts]")
-    if top < 1:
+    if top < 1:                                 # of which torch makes no memory; a launch looks at the rest
         refuse_top(top, logits.shape[1])
     shape = logits.shape[0], top
     return logits.new_empty(shape, dtype=torch.float32), logits.new_empty(shape, dtype=torch.int32)

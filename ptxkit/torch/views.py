@@ -40,7 +40,7 @@ def refuse_factor(tensor: Any, name: str) -> None:
 
 
 def _unknown(dtype: Any, name: str) -> LaunchError:
-    return LaunchError(f"{name} has elements of {dtype}: it has float16, bfloat16, float32, float8_e4m3fn or float8_e5m2")
+    return LaunchError(f"{name} has elements of {dtype}: the operators take float16, bfloat16, float32, float8_e4m3fn and float8_e5m2")
 
 
 def known(*sizes: Any) -> bool:

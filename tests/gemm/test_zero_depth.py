@@ -44,7 +44,7 @@ def test_no_rows_no_columns_and_no_groups_leave_everything():
 
 @pytest.mark.parametrize(("outer", "m", "n"), [((), 0, 16), ((), 16, 0), ((2,), 0, 8), ((0,), 16, 8), ((3, 0), 16, 8), ((2,), 0, 1)])
 def test_what_is_added_to_a_product_without_elements_is_taken(outer, m, n):
-    """Empty arrays of NumPy have strides of 0, and those of torch what they were cut from."""
+    """NumPy gives empty arrays strides of 0. torch gives them the strides of the array that they are a part of."""
     x, w, out = (np.zeros((*outer, *shape), np.float32) for shape in ((m, 8), (8, n), (m, n)))
     for name in ("residual", "c"):
         simulate(x, w, out, beta=1.0, **{"c": out.copy(), name: out.copy()})
