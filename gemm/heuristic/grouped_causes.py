@@ -110,8 +110,9 @@ def _columns(width: int, card: Card) -> Columns:
     return Columns.of(tiles(width), card)
 
 
+@np.errstate(divide="ignore")
 def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card: Card) -> Any:
-    """The clocks of a launch for groups of these lengths, by tile."""
+    """The clocks of a launch for groups of these lengths, by tile. Where the card has no room for a cluster, they are infinite."""
     c, n, size = of_card(card), problem.n, problem.x.bits / 8
     rows, swapped, pingpong = np.array([each for each in lengths if each], np.float64), seen.swapped > 0, seen.pingpong > 0
     depth = math.ceil(problem.k * size / STAGE_BYTES)

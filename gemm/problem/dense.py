@@ -34,7 +34,7 @@ from ..config.parts import (
     Tile,
 )
 from .lines import NO_OPERAND, Lines, aligned, check_forwards, check_rows, mapped, operand, pairwise, result, row_strides
-from .scales import check_contiguous_vector, scale_kind, taken
+from .scales import check_contiguous_vector, check_near, scale_kind, taken
 
 NAMES = {"float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32", "float8_e4m3fn": "e4m3",
          "float8_e5m2": "e5m2"}
@@ -103,15 +103,13 @@ class Problem:
         self.a, self.b, self.out = TYPES[a.dtype], TYPES[b.dtype], TYPES[out.dtype]
         self.accumulator = self._accumulator(options)
         self.of_a = self.of_b = NO_OPERAND
-        self.d_lines = Lines((), ())
         if not self.empty and self.k:
             self.of_a, self.of_b = operand("a", a, rows_are_mn=True), operand("b", b, rows_are_mn=False)
-        if not self.empty:
-            self.d_lines = result("out", out)
         self.block_scales = False
         self.s_lines = Lines((), ())                # of A's block scales, where a tensor map can have them
         self.scale_bulk = False                     # whether besides those of B are contiguous along K, on 16-byte lines
         self.fusion = self._fusion(arrays, options)
+        self.d_lines = Lines((), ()) if self.empty else result("out", out)
         if not self.k and not self.empty and not self.fusion.nothing:
             raise LaunchError("K = 0 leaves nothing to multiply: apply the epilogue to zeros without a gemm")
         self.promote = self.block_scales or (self.a.bits == 8 and options.fast_accum is False)
@@ -280,7 +278,7 @@ class Problem:
             check_dtype(name, scale, ("f32",))
         asked = a.shape, b.shape, self.m, self.n, self.k
         kind = scale_kind(*asked)
-        if kind == "block" and (self.by_threads or options.fast_accum):
+        if kind == "block" and (self.by_threads or options.fast_accum or self.a.bits != 8 or self.batches is not None):
             kind = scale_kind(*asked, blocks=False) or kind
         if kind == "whole":
             return kind
@@ -296,6 +294,10 @@ class Problem:
             check_contiguous_vector("a_scale", a)
             check_contiguous_vector("b_scale", b)
             return kind
+        if arrays.out.shape[-1] > 1 and arrays.out.strides[-1] != 1:
+            raise LaunchError(f"out has strides {arrays.out.strides}: with block scales its rows must be contiguous; pass a contiguous one")
+        check_near("a_scale", a)
+        check_near("b_scale", b)
         depth = -(-self.k // BLOCK)
         self.block_scales = True
         line = a.strides[1] if depth > 1 else -(-self.m // 4) * 4       # elements; a single line has any

@@ -24,7 +24,7 @@ from ..scheduler.group_table import Layout
 from ..scheduler.grouped import ORDERS, Order
 from .dense import MOST_EXTENT, Lines, check_forwards
 from .lines import settled_strides
-from .scales import check_contiguous_rows, check_contiguous_vector, group_scale_kind, taken_by_groups
+from .scales import check_contiguous_rows, check_contiguous_vector, check_near, group_scale_kind, taken_by_groups
 
 OPERANDS = {"bf16": ("bf16",), "f16": ("f16",), "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}
 RESULTS = ("bf16", "f16", "f32")
@@ -115,8 +115,10 @@ class GroupProblem:
         self.w_major: Major = "mn" if along_n(w, options) else "k"
         self.by_element = False                                 # whether rows of out begin anywhere, or N is no multiple of 8
         self.x_lines = self.w_lines = self.y_lines = self.s_lines = self.w_s_lines = Lines((), ())
+        if self.groups and self.rows and self.n:
+            self._result(out)
         if not self.empty:
-            self._operands(x, w, out)
+            self._operands(x, w)
         self.block_scales = self.scaled = self.scale_bulk = False
         self.vectors: Vectors = ""
         self.scales_apart = any(map(self._apart, (arrays.x_scale, arrays.out_scale)))
@@ -166,44 +168,24 @@ class GroupProblem:
             raise LaunchError(f"{name} has shape {lengths.shape}: for {self.groups} groups it is ({count},), {what}")
         check_contiguous(name, lengths)
 
-    def _operands(self, x: ArrayView, w: ArrayView, out: ArrayView) -> None:
-        size, result = self.x.bits // 8, self.out.bits // 8
-        for name, array in (("x", x), ("w", w), ("out", out)):
-            bytes = TYPES[array.dtype].bits // 8
-            check_aligned(name, array, bytes if name == "out" else 16)
-            check_forwards(name, array)
+    def _operands(self, x: ArrayView, w: ArrayView) -> None:
+        size = self.x.bits // 8
+        for name, array in (("x", x), ("w", w)):
             lying = name == "w" and self.w_major == "mn"        # with another contiguous extent than the last
-            if array.shape[-1] > 1 and array.strides[-1] != 1 and not lying:
-                raise LaunchError(f"{name} has strides {array.strides}: its last extent must be contiguous; pass a contiguous copy")
-            if name == "out":
-                continue
+            _check_lines(name, array, 16, lying=lying)
             for axis in range(len(array.shape)):
-                if axis != len(array.shape) - 1 - lying and array.shape[axis] > 1 and array.strides[axis] * bytes % 16:
+                if axis != len(array.shape) - 1 - lying and array.shape[axis] > 1 and array.strides[axis] * size % 16:
                     which = "contiguous one" if lying else "last"
-                    raise LaunchError(f"{name} has strides {array.strides}: all but the {which} are multiples of {16 // bytes} (16 bytes); "
+                    raise LaunchError(f"{name} has strides {array.strides}: all but the {which} are multiples of {16 // size} (16 bytes); "
                                       "pad them")
         if self.k * size % 16:
             raise LaunchError(f"K = {self.k}: group_gemm needs rows of x and w of a multiple of 16 bytes, {16 // size} elements; pad them")
-        if self.quantised and (out.pointer % 16 or out.strides[-2] % 16):
-            raise LaunchError(f"out has strides {out.strides} at address {out.pointer:#x}: rows of quantised results begin at multiples of "
-                              "16 bytes; pass a contiguous one")
-        self.by_element = bool(self.n % 8 or out.pointer % 16 or (self.rows > 1 and out.strides[-2] * result % 16))
-        if self.by_element and self.options.add and result < 4:
-            raise LaunchError(f"out has {self.n} columns of {out.dtype}, at strides {out.strides}: atomic additions of 16 bits need rows "
-                              "of a multiple of 8 that begin at multiples of 16 bytes; take a float32 result")
-        for name, array in (("x", x), ("out", out)):
-            if len(array.shape) == 3 and array.shape[0] > 1 and array.strides[0] != array.shape[1] * array.strides[1]:
-                raise LaunchError(f"the groups of {name} are {array.strides[0]} elements apart: masked groups follow one another without "
-                                  f"gaps, {array.shape[1] * array.strides[1]} apart; pass a contiguous copy")
-        if self.out_rows > 1 and out.strides[-2] < self.n:
-            raise LaunchError(f"the rows of out are {out.strides[-2]} elements apart: rows of {self.n} would overlap; pass a "
-                              "contiguous one")
+        _check_gaps("x", x)
         row = w.strides[1] * size if w.shape[1] > 1 else self.k * size
         group = w.strides[0] * size if self.groups > 1 else w.shape[1] * row
         self.x_lines = Lines((self.k, self.x_rows), (x.strides[-2] * size if self.x_rows > 1 else self.k * size,))
         if self.gathered and self.x_rows * self.x_lines.strides[0] // CHUNK >= (1 << 32) - 1:
             raise LaunchError(f"x has shape {x.shape} and strides {x.strides}: gathered rows begin within 64 GiB; gather from parts of it")
-        self.y_lines = Lines((self.n, self.rows), (out.strides[-2] * result if self.rows > 1 else self.n * result,))
         if self.w_major == "mn":
             row = w.strides[2] * size
             self.w_lines = Lines((self.n, self.k, self.groups), (row, w.strides[0] * size if self.groups > 1 else self.k * row))
@@ -211,6 +193,22 @@ class GroupProblem:
             self.w_lines = Lines((self.k, self.n, 2, self.groups), (row, self.n * row, group))
         else:
             self.w_lines = Lines((self.k, self.n, self.groups), (row, group))
+
+    def _result(self, out: ArrayView) -> None:
+        size = self.out.bits // 8
+        _check_lines("out", out, size)
+        if self.quantised and (out.pointer % 16 or out.strides[-2] % 16):
+            raise LaunchError(f"out has strides {out.strides} at address {out.pointer:#x}: rows of quantised results begin at multiples of "
+                              "16 bytes; pass a contiguous one")
+        self.by_element = bool(self.n % 8 or out.pointer % 16 or (self.out_rows > 1 and out.strides[-2] * size % 16))
+        if self.by_element and self.options.add and size < 4:
+            raise LaunchError(f"out has {self.n} columns of {out.dtype}, at strides {out.strides}: atomic additions of 16 bits need rows "
+                              "of a multiple of 8 that begin at multiples of 16 bytes; take a float32 result")
+        _check_gaps("out", out)
+        if self.out_rows > 1 and out.strides[-2] < self.n:
+            raise LaunchError(f"the rows of out are {out.strides[-2]} elements apart: rows of {self.n} would overlap; pass a "
+                              "contiguous one")
+        self.y_lines = Lines((self.n, self.rows), (out.strides[-2] * size if self.out_rows > 1 else self.n * size,))
 
     def _scales(self, x: ArrayView | None, w: ArrayView | None) -> None:
         if self.options.weighted:
@@ -222,12 +220,12 @@ class GroupProblem:
             raise LaunchError(f"{'x_scale' if x is None else 'w_scale'} is missing: both operands have scales, or none")
         for name, scale in (("x_scale", x), ("w_scale", w)):
             check_dtype(name, scale, ("f32",))
-            check_forwards(name, scale)
+            check_near(name, scale)
         depth, lines = -(-self.k // BLOCK), self.n * (2 if self.options.gated else 1)
         rows = (self.groups, self.pitch) if self.options.layout == "masked" else (self.rows,)
         asked = rows, self.groups, lines, self.k
         kind = group_scale_kind(x.shape, w.shape, *asked)
-        if kind == "block" and self.options.fast_accum:
+        if kind == "block" and (self.options.fast_accum or self.x.bits != 8):
             kind = group_scale_kind(x.shape, w.shape, *asked, blocks=False) or kind
         self.scaled = kind in ("whole", "row", "column", "row_column")
         if kind == "whole":
@@ -292,7 +290,7 @@ class GroupProblem:
                               "the result afterwards")
         check_dtype("out_scale", scale, ("f32",))
         rows = (self.groups, self.pitch) if self.options.layout == "masked" else (self.rows,)
-        check_forwards("out_scale", scale)
+        check_near("out_scale", scale)
         check_shape("out_scale", scale, (*rows, self.n // BLOCK))
 
     def _apart(self, scale: ArrayView | None) -> bool:
@@ -422,6 +420,22 @@ def along_n(w: ArrayView, options: GroupOptions) -> bool:
     """Whether the weights are read as they lie, contiguous along N: w [groups, N, K] is then a transposed view of [groups, K, N]."""
     (_, n, k), (_, line, element) = w.shape, w.strides
     return k > 1 and element != 1 and (line == 1 or n == 1) and TYPES[w.dtype].bits == 16 and not options.gated
+
+
+def _check_lines(name: str, array: ArrayView, alignment: int, *, lying: bool = False) -> None:
+    """Raise LaunchError unless the array begins at a multiple of so many bytes, and its last extent is contiguous, or it is `lying`
+    with another one."""
+    check_aligned(name, array, alignment)
+    check_forwards(name, array)
+    if array.shape[-1] > 1 and array.strides[-1] != 1 and not lying:
+        raise LaunchError(f"{name} has strides {array.strides}: its last extent must be contiguous; pass a contiguous copy")
+
+
+def _check_gaps(name: str, array: ArrayView) -> None:
+    """Raise LaunchError if masked groups do not follow one another."""
+    if len(array.shape) == 3 and array.shape[0] > 1 and array.strides[0] != array.shape[1] * array.strides[1]:
+        raise LaunchError(f"the groups of {name} are {array.strides[0]} elements apart: masked groups follow one another without "
+                          f"gaps, {array.shape[1] * array.strides[1]} apart; pass a contiguous copy")
 
 
 def extents(x: ArrayView, w: ArrayView, options: GroupOptions) -> tuple[int, int, int, int, int]:

@@ -125,7 +125,7 @@ def allows(best: OperandCopies, given: OperandCopies) -> bool:
 def check_forwards(name: str, array: ArrayView) -> None:
     """Raise LaunchError if lines or batches go backwards in memory, as a flipped array's do."""
     if any(stride < 0 and extent > 1 for stride, extent in zip(array.strides, array.shape, strict=True)):
-        raise LaunchError(f"{name} has strides {array.strides}: gemm reads arrays whose strides are not negative; pass a copy of a flipped "
+        raise LaunchError(f"{name} has strides {array.strides}: gemm takes arrays whose strides are not negative; pass a copy of a flipped "
                           "array")
 
 

@@ -10,6 +10,7 @@ from ptxkit.runtime.arrays import ArrayView
 
 from ..collective.epilogue_ops import ScaleKind
 from ..collective.thread_scales import BLOCK
+from .lines import MOST_STRIDE, check_forwards
 
 if TYPE_CHECKING:
     from .dense import Arrays
@@ -48,12 +49,11 @@ def group_scale_kind(x: Shape, w: Shape, rows: Shape, groups: int, lines: int, k
     depth = -(-k // BLOCK)
     if blocks and x == (*rows, depth) and w == (groups, -(-lines // BLOCK), depth):
         return "block"
-    one = math.prod(x) == 1 and len(x) < 2
     each_group = math.prod(w) == 1 or w == (groups,)
-    each_row, each_feature = x in (rows, (*rows, 1)), w in ((groups, lines), (groups, 1, lines), (groups, lines, 1))
-    if one:
+    each_feature = w in ((groups, lines), (groups, 1, lines), (groups, lines, 1))
+    if math.prod(x) == 1:
         return "whole" if each_group else "column" if each_feature else None
-    if each_row:
+    if x in (rows, (*rows, 1)):
         return "row" if each_group else "row_column" if each_feature else None
     return None
 
@@ -81,6 +81,13 @@ def check_contiguous_rows(name: str, scale: ArrayView) -> None:
         following *= extent
 
 
+def check_near(name: str, scale: ArrayView) -> None:
+    """Raise LaunchError unless the strides of block scales are those that a kernel takes: not negative, and of 32 bits."""
+    check_forwards(name, scale)
+    if any(stride >= MOST_STRIDE and extent > 1 for stride, extent in zip(scale.strides, scale.shape, strict=True)):
+        raise LaunchError(f"{name} has strides {scale.strides}: scales are less than 2^32 elements apart; pass a contiguous copy")
+
+
 def along_matrices(arrays: Arrays) -> bool:
     """Whether the scales of one product, if it has any, are those of whole operands, of rows or of columns."""
     a, b, out = arrays.a_scale, arrays.b_scale, arrays.out
@@ -89,5 +96,5 @@ def along_matrices(arrays: Arrays) -> bool:
     return scale_kind(a.shape, b.shape, out.shape[-2], out.shape[-1], arrays.a.shape[-1], blocks=False) is not None
 
 
-__all__ = ["along_matrices", "check_contiguous_rows", "check_contiguous_vector", "group_scale_kind", "scale_kind",
+__all__ = ["along_matrices", "check_contiguous_rows", "check_contiguous_vector", "check_near", "group_scale_kind", "scale_kind",
            "taken", "taken_by_groups"]

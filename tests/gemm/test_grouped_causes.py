@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+import warnings
 
 import pytest
 from hypothesis import given, settings
@@ -98,3 +99,12 @@ def test_every_tile_is_right(place):
     share, report, _ = example([3, 0, 260], 72, 72, card=H200.with_sms(4), configure=configure)
     assert share <= 1
     assert report.verdict != "error", report.findings
+
+
+def test_a_card_without_room_for_a_cluster_gets_tiles_of_one_cta():
+    """And nothing is printed about it: a warning is an error here."""
+    problem = problem_of(Case(4, 300, 512, 72 * 8 + 8))
+    assert causes.chooses(problem)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert causes.fastest(problem, H200.with_sms(1)).scheduler.cluster.size == 1

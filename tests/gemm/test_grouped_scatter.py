@@ -36,6 +36,19 @@ def run(x: Array, w: Array, out: Array, scatter: Array, settings: dict[str, Any]
     return simulate(x, w, ENDS, out, scatter=scatter, add=add, weights=weights, config=config, card=H200.with_sms(2))
 
 
+@pytest.mark.parametrize("pitch", [9, 10, 24])
+def test_one_row_is_stored_at_any_row(pitch: int) -> None:
+    """How far the rows of the result are apart says how one can be stored, also if the product has one."""
+    rng = np.random.default_rng(2)
+    x, w = rng.standard_normal((1, 64)).astype(np.float16), rng.standard_normal((1, 8, 64)).astype(np.float16)
+    whole = np.full((5, pitch), np.nan, np.float16)
+    report = simulate(x, w, np.array([0, 1], np.int32), whole[:, :8], scatter=np.array([3], np.int32), card=H200.with_sms(2))
+    assert report.verdict == "clean", str(report)
+    assert np.abs(whole[3, :8] - w[0].astype(np.float64) @ x[0]).max() < 0.05
+    whole[3, :8] = np.nan
+    assert np.isnan(whole).all()
+
+
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize(("dtype", "out_dtype", "n", "settings"), [
     ("bfloat16", "bfloat16", 72, {"tile": Tile(64, 64)}), ("float16", "float32", 72, {"tile": Tile(64, 64), "schedule": Pingpong()}),

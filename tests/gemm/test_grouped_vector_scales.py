@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from ptxkit.errors import LaunchError
 from ptxkit.gemm.config.grouped import DynamicGroups, StagedGroups, SwapAB, TokensAsRows
 from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Cooperative, Direct, Pingpong, Promoted, Tile
 from ptxkit.gemm.heuristic.grouped import heuristic
+from ptxkit.gemm.launch.simulate_grouped import simulate
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.gemm.problem.scales import group_scale_kind
 from ptxkit.gemm.tools.grouped_example import example
@@ -22,7 +25,7 @@ from ptxkit.types import e4m3
 from tests.gemm.groups import made, view, with_defaults
 from tests.gemm.test_grouped_quantised import hold, quantised
 
-pytest.importorskip("ml_dtypes")
+ml_dtypes = pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.pure
 
 WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -80,6 +83,22 @@ def test_quantised_results_are_scaled_before(gated: bool, parameters: dict[str, 
     ((100, 3), (4,), None), ((1,), (72,), None)])
 def test_which_scales_shapes_are(x: tuple[int, ...], w: tuple[int, ...], kind: str | None) -> None:
     assert group_scale_kind(x, w, (100,), 4, 72, 300) == kind
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("dtype", ["f16", "e4m3"])
+def test_one_element_of_any_shape_scales_all(dtype: str, rows: int) -> None:
+    """Also where a row of one block has that shape: 16-bit operands have none."""
+    rng = np.random.default_rng(rows)
+    kind = {"f16": np.float16, "e4m3": ml_dtypes.float8_e4m3fn}[dtype]
+    x, w = (rng.standard_normal(shape).astype(np.float32).astype(kind) for shape in ((rows, 64), (2, 16, 64)))
+    cu = np.array([0, 0, rows], np.int32)
+    for x_shape, w_shape in itertools.product(((), (1,), (1, 1)), ((), (1,), (1, 1), (2,))):
+        out = np.full((rows, 16), np.nan, np.float32)
+        report = simulate(x, w, cu, out, x_scale=np.full(x_shape, 0.5, np.float32), w_scale=np.full(w_shape, 4, np.float32),
+                          card=H200.with_sms(2))
+        assert report.verdict in ("clean", "incomplete"), str(report)
+        assert np.allclose(out, x.astype(np.float64) @ w[1].astype(np.float64).T * 2, rtol=1e-3, atol=1e-3)
 
 
 def test_one_block_of_each_row_may_be_summed_in_the_tensor_cores() -> None:

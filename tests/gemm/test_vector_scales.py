@@ -186,6 +186,31 @@ def test_one_block_of_each_row_is_a_block() -> None:
     assert scale_kind((16, 1), (1, 24), 16, 24, 128) == "row_column"
 
 
+@pytest.mark.parametrize("dtype", ["f16", "e4m3"])
+@pytest.mark.parametrize(("outer", "shape"), [((), (1, 1)), ((3,), (1, 1)), ((3,), (1,)), ((3,), ())])
+def test_one_element_scales_the_whole_of_any_product(dtype: str, outer: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Also of one row, where it has the shape of one block: 16-bit operands and batches have no blocks."""
+    rng = np.random.default_rng(3)
+    x, y = normal(rng, dtype, *outer, 1, 64), np.swapaxes(normal(rng, dtype, *outer, 40, 64), -1, -2)
+    d = np.full((*outer, 1, 40), np.nan, np.float32)
+    report = simulate(x, y, d, a_scale=np.full(shape, 0.5, np.float32), b_scale=np.full((1, 1), 4, np.float32), card=H200.with_sms(2))
+    assert report.verdict in DYNAMIC
+    assert np.allclose(d, x.astype(np.float64) @ y.astype(np.float64) * 2, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("changed", "words"), [
+    ({"a_scale": seen((40, 2), (-2, 1), dtype="f32")}, r"a_scale has strides \(-2, 1\): .* not negative"),
+    ({"b_scale": seen((2, 2), (2, -1), dtype="f32")}, r"b_scale has strides \(2, -1\): .* not negative"),
+    ({"a_scale": seen((40, 2), (1, 1 << 32), dtype="f32")}, r"a_scale has strides \(1, 4294967296\): .* less than 2\^32 elements apart"),
+    ({"out": seen((40, 136), (1, 40), dtype="f32")}, r"out has strides \(1, 40\): with block scales its rows must be contiguous; pass a")])
+def test_blocks_that_no_kernel_reads_are_refused_in_a_sentence(changed: dict[str, ArrayView], words: str) -> None:
+    arrays = {"a": seen((40, 256), dtype="e4m3"), "b": seen((256, 136), (1, 256), dtype="e4m3"), "out": seen((40, 136), dtype="f32"),
+              "a_scale": seen((40, 2), dtype="f32"), "b_scale": seen((2, 2), dtype="f32"), **changed}
+    with pytest.raises(LaunchError, match=words) as refused:
+        Problem(Arrays(**arrays))
+    assert Adapter.can_implement(**arrays) == str(refused.value)
+
+
 @pytest.mark.parametrize(("m", "n", "k"), [(40, 24, 128), (1, 128, 48), (40, 1, 64)])
 def test_one_block_of_each_row_may_be_summed_in_the_tensor_cores(m: int, n: int, k: int) -> None:
     """It is a scale of the row, also where D lies along its columns, which no kernel of blocks stores."""

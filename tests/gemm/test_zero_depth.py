@@ -9,6 +9,8 @@ from ptxkit.cards import H200
 from ptxkit.errors import LaunchError
 from ptxkit.gemm import Adapter
 from ptxkit.gemm.heuristic.grouped import heuristic
+from ptxkit.gemm.kernels.clear_groups import clear_groups
+from ptxkit.gemm.launch.on_cpu import bytes_of
 from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.gemm.launch.simulate_grouped import simulate as simulate_groups
 from ptxkit.gemm.problem.dense import Arrays, Problem
@@ -32,6 +34,29 @@ def test_only_the_rows_of_groups_are_cleared(layout, gated, gap, dtype):
     for row in range(len(flat)):
         assert (flat[row, :72] == (0 if row in cleared else 7)).all(), row
         assert (flat[row, 72:] == 7).all()
+
+
+@pytest.mark.parametrize("depth", [0, 64])
+@pytest.mark.parametrize(("layout", "strides", "words"), [
+    ("cu_seqlens", (1, 8), "last extent must be contiguous"), ("contiguous", (32, 2), "last extent must be contiguous"),
+    ("cu_seqlens", (-16, 1), "not negative"), ("cu_seqlens", (8, 1), "would overlap"), ("masked", (100, 16, 1), "without gaps")])
+def test_a_result_that_lies_otherwise_is_refused_without_depth_too(layout, strides, words, depth):
+    """The kernel that clears rows reads the same strides as a product: whatever else lies between them would be written."""
+    rows = (3, 4) if layout == "masked" else (6,)
+    x, w, out = (seen(shape, contiguous_strides(shape)) for shape in ((*rows, depth), (3, 16, depth), (*rows, 16)))
+    lengths = seen({"cu_seqlens": (4,), "masked": (3,), "contiguous": (6,)}[layout], (1,), "s32")
+    with pytest.raises(LaunchError, match=f"out.*{words}"):
+        GroupProblem(settled(GroupArrays(x, w, lengths, out._replace(strides=strides))), GroupOptions(layout))
+
+
+def test_rows_far_apart_are_cleared():
+    """Their distances have 64 bits."""
+    out = np.zeros((2, 1 << 20), np.float32)[:, :8]
+    out[...] = 7
+    made = clear_groups.simulate(2, lengths=np.array([0, 2], np.uint32), out=bytes_of(out), groups=1, pitch=0, row_bytes=32,
+                                 row_stride=out.strides[0], group_stride=1 << 40)
+    assert made.verdict == "clean"
+    assert (out == 0).all()
 
 
 def test_no_rows_no_columns_and_no_groups_leave_everything():
