@@ -9,8 +9,9 @@ from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from .dsl.ambient import current
+from .dsl.around import around
 from .dsl.blocks import Block
-from .dsl.branched import Branched
+from .dsl.branched import check_branch
 from .dsl.carried import Carried, Round
 from .dsl.division import fast_div
 from .dsl.held import caller
@@ -70,13 +71,13 @@ class if_(Block):
         self._scope.__enter__()
         self._region = builder.regions.enter(builder, "if_", tree.Guard(guard.predicate, not guard.negated))
         self._region.alone = builder.populations[-1] == 1 or _is_elected(builder, self.predicate)
-        self._names = Branched(caller(1))
+        self._names = around(caller(1))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._scope.__exit__(kind, error, trace)
         if kind is None:
             builder = current()
-            self._names.check(builder, self._region)
+            check_branch(builder, self._region, self._names)
             taken = builder.populations.pop()
             builder.regions.leave(builder, self._region)
             builder.place(self._after)
@@ -111,13 +112,13 @@ class else_(Block):
         condition = before.region.condition
         self._region = builder.regions.enter(builder, "else_", condition and tree.Guard(condition.predicate, not condition.negated))
         self._region.of = before.region
-        self._names = Branched(caller(1))
+        self._names = around(caller(1))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._scope.__exit__(kind, error, trace)
         if kind is None:
             builder = current()
-            self._names.check(builder, self._region)
+            check_branch(builder, self._region, self._names)
             builder.populations.pop()
             builder.regions.leave(builder, self._region)
             builder.place(self._after)
@@ -161,6 +162,13 @@ class Loop(EmittingMethods):
         def __getattr__(self, name: str) -> NoReturn:
             raise NoAttributeError(f"the loop has no `{name}`, and carries nothing: give a value that it carries where it begins, "
                                    f"`with loop({name}=zero) as l:`")
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if not name.startswith("_"):
+                raise TraceError(f"`{name}` is the loop's own and is not assigned" if hasattr(type(self), name) else
+                                 f"the loop carries nothing, so that `l.{name} = ...` emits nothing: give the value a place where the loop "
+                                 f"begins, `with loop({name}=zero) as l:`")
+            object.__setattr__(self, name, value)
 
     def break_if(self, p: Predicate) -> None:
         """Leave the loop in the threads where `p` holds."""

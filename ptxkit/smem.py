@@ -10,7 +10,7 @@ from .dsl.bounds import below
 from .dsl.descriptor import Descriptor, step, template
 from .dsl.dropped import refuse_dropped
 from .dsl.plan import SHARED_LIMIT, STATIC_LIMIT, SharedPlan
-from .dsl.refused import NoAttributeError, NoItems, int_of_numpy
+from .dsl.refused import NoAttributeError, NoItems, Rebinding, int_of_numpy
 from .dsl.reg import Index, Reg, Special, Value
 from .dsl.source import user_position
 from .dsl.trace import Builder
@@ -145,6 +145,9 @@ class Shared(SharedAddress, Generic[T]):
     def __add__(self, index: Index) -> Shared[T]:
         refuse_dropped("place + i")
         return self.at(index)
+
+    if not TYPE_CHECKING:
+        __iadd__ = Rebinding("+")
 
     def __getitem__(self, index: Index) -> Shared[T]:
         return self.at(index)

@@ -1,18 +1,19 @@
-"""The caller's names before and after the body of an `if_` or `else_`: `best = x` in it emits nothing, and holds in every thread."""
+"""The caller's names before and after a `with` body: `best = x` in it emits nothing, and holds in every thread after it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TraceError
 from ..grammar.errors import Position
-from .bytecode import loaded, local
+from .around import Around
+from .bytecode import loaded, local, stored_outside
 from .changes import check_changes
-from .held import INSIDE, Held, differ, position, stays, stored, users
-from .plain import changed, own_values
+from .held import INSIDE, Held, Holder, binds, differ, position, stays, stored
+from .plain import changed
 from .reg import Negated, Ptr, Reg, Value, Vec
 from .source import line_at
 
@@ -21,47 +22,52 @@ if TYPE_CHECKING:
     from .trace import Builder
 
 
-class Branched:
-    """What the names of the code around an `if_` or `else_` hold when it begins."""
+def check_branch(builder: Builder, region: Region, frames: Iterable[Around]) -> None:
+    """Raise if a name or slot now holds what the body of an `if_` or `else_` did not make, and is read later."""
+    for here in frames:
+        stays(here.frame, here.begin, region.kind)
+        names, changes = here.frame.f_locals, here.held.changed()
+        check_left(builder, region, here, names, changes, Held(here.frame, names) if changes or here.held.rebound(names) else None)
 
-    def __init__(self, frame: FrameType | None) -> None:
-        self.frames: list[tuple[FrameType, int, Held, dict[str, Any]]] = []
-        for each in users(frame):
-            own = each.f_locals
-            self.frames.append((each, each.f_lasti, Held(each, own), own_values(each.f_code, own, each.f_globals)))
 
-    def check(self, builder: Builder, region: Region) -> None:
-        """Raise if a name or slot now holds what the body did not make, and is read later."""
-        for frame, begin, held, numbers in self.frames:
-            stays(frame, begin, region.kind)
-            code, end, own = frame.f_code, frame.f_lasti, frame.f_locals
-            for name, old in numbers.items() if begin < end else ():
-                new = own.get(name, old)
-                if new is old or not changed(old, new) or (isinstance(new, Value) and not _older(region, new, held.values)):
-                    continue
-                if local(code, name) and loaded(code, name, end) is not None:
-                    _refuse(region.kind, name, new, position(frame, stored(frame, begin, name)))
-            changes = held.changed()
-            check_changes(frame, begin, held, changes, numbers, own, partial(_refuse_change, region.kind, frame), after=True)
-            if not changes and not held.rebound(own):
-                continue
-            before, now = held.elements(but_names=True), Held(frame, own).elements(but_names=True)
-            for path, older in before.items():
-                new = now.get(path, older)
-                if new is older or not differ(older, new) or not _older(region, new, before):
-                    continue
-                root, name = path.partition("[")[0].partition(".")[0], path.rpartition(INSIDE)[2]
-                unread = local(code, root) and (begin < end or root == path) and (begin >= end or loaded(code, root, end) is None)
-                if unread:
-                    continue
-                where = position(frame, stored(frame, begin, name) or line_at(code, begin))
-                if local(code, path):
-                    _refuse(region.kind, path, new, where)
-                builder.rebound.append((builder.now, new, region.kind, name, where))
+def check_left(builder: Builder, region: Region, here: Around, names: Mapping[str, Any], changes: Sequence[Holder], now: Held | None,
+               own: Container[str] = ()) -> None:
+    """The same for one frame around a body. `names` are what its names hold now, `changes` the objects that contain something else,
+    `now` is None if all of these are those of before, and `own` are the registers that a loop gave."""
+    frame, begin, held, numbers = here
+    code, end, all_ = frame.f_code, frame.f_lasti, frame.f_globals
+    others = {name: new for name, old in numbers.items() if (new := names.get(name, all_.get(name, old))) is not old}
+    if now is None and not others:
+        return
+    for name, new in others.items() if begin < end else ():
+        old = numbers[name]
+        if name not in names or not changed(old, new) or (isinstance(new, Value) and not _older(region, new, held.values)):
+            continue
+        if local(code, name) and stored_outside(code, name, begin, end) and loaded(code, name, end) is not None:
+            _refuse(region.kind, name, new, position(frame, stored(frame, begin, name)))
+    check_changes(frame, begin, held, changes, numbers, names, partial(_refuse_change, region.kind, frame), after=True,
+                  loop=region.kind not in ("if_", "else_"))
+    if now is None or not held.moved(now):
+        return
+    before, after = held.elements(but_names=True), now.elements(but_names=True)
+    for path, older in before.items():
+        new = after.get(path, older)
+        if new is older or not differ(older, new) or not _older(region, new, before):
+            continue
+        if begin < end and local(code, path) and not stored_outside(code, path, begin, end):
+            continue                             # the body bound it before, while Python's own `for` unrolled it
+        root, name = path.partition("[")[0].partition(".")[0], path.rpartition(INSIDE)[2]
+        unread = local(code, root) and (begin < end or root == path) and (begin >= end or loaded(code, root, end) is None)
+        if unread or (isinstance(new, Reg) and new.name in own and binds(frame, begin, path)):
+            continue
+        where = position(frame, stored(frame, begin, name) or line_at(code, begin))
+        if local(code, path):
+            _refuse(region.kind, path, new, where)
+        builder.rebound.append((builder.now, new, region.kind, name, where))
 
 
 def check_rebound(builder: Builder, reads: Mapping[str, int]) -> None:
-    """Raise for a slot, or a name that several functions share, that an `if_` body bound to an older value, which is read after it."""
+    """Raise for a slot, or a name that several functions share, that a body bound to an older value, which is read after it."""
     for end, value, kind, path, where in builder.rebound:
         seen = max((reads.get(reg.name, -1) for reg in _registers(value)), default=-1) if isinstance(value, Reg | Negated | Vec) \
             else int(getattr(value, "seen", -1))
@@ -102,7 +108,7 @@ def _refuse(kind: str, path: str, new: Any, where: Position | None) -> None:
     else:
         type_ = "f32" if isinstance(new, float) else "u32"
         way = (f"Make a register before the `with`, `{path} = mov.{type_}(...)`, and write it in place here, "
-               f"`mov.{type_}({path}, {new!r})`; a condition known in Python is a Python `if`")
+               f"`mov.{type_}({path}, {int(new) if isinstance(new, bool) else new!r})`; a condition known in Python is a Python `if`")
     raise TraceError(
         f"`with {kind}` only binds the name `{path}` to another value here, which emits nothing: after it `{path}` is that value in every "
         f"thread. {way}", where)
@@ -116,4 +122,4 @@ def _bits(type_: str) -> str:
     return {"f16": "b16", "bf16": "b16", "b128": "b64"}.get(type_, type_)
 
 
-__all__ = ["Branched", "check_rebound"]
+__all__ = ["check_branch", "check_left", "check_rebound"]

@@ -141,6 +141,23 @@ def last_store(code: CodeType, name: str, after: int, until: int) -> int | None:
     return max((each.offset for each in steps_of(code) if after < each.offset < until and name in moves(each)[1]), default=None)
 
 
+@lru_cache(maxsize=128)
+def _stores(code: CodeType) -> dict[str, list[int]]:
+    """The offsets of the assignments to each name."""
+    found: dict[str, list[int]] = {}
+    for each in steps_of(code):
+        if "STORE_" in each.opname:
+            for name in moves(each)[1]:
+                found.setdefault(name, []).append(each.offset)
+    return found
+
+
+def stored_outside(code: CodeType, name: str, after: int, until: int) -> bool:
+    """Whether a local name is a parameter, or is assigned somewhere that is not between two offsets."""
+    return name in code.co_varnames[:code.co_argcount + code.co_kwonlyargcount] or any(
+        not after < at < until for at in _stores(code).get(name, ()))
+
+
 @lru_cache(maxsize=256)
 def globals_stored(code: CodeType) -> tuple[str, ...]:
     """The global names that a function, or one inside it, assigns."""
@@ -231,4 +248,4 @@ def _decoded(text: bytes, i: int) -> tuple[int, int, int]:
 
 
 __all__ = ["augmented", "closed_over", "globals_stored", "last_store", "left_early", "loaded", "loads_between", "local", "moves", "runs_on",
-           "steps_of", "targets"]
+           "steps_of", "stored_outside", "targets"]

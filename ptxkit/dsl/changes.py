@@ -29,9 +29,10 @@ _TAKE = {"next", "__next__", "send"}
 
 
 def check_changes(frame: FrameType, begin: int, held: Held, changes: Sequence[Holder], numbers: Mapping[str, Any],
-                  own: Mapping[str, Any], refuse: Refuse, *, after: bool = False) -> None:
+                  own: Mapping[str, Any], refuse: Refuse, *, after: bool = False, loop: bool = True) -> None:
     """Call `refuse` for a number that the body reads and then changes, or, with `after`, changes and that is read after it. Raise where a
-    loop's body takes from what was there before the loop. `numbers` are Python's own values that names held before it."""
+    loop's body takes from what was there before the loop. `numbers` are Python's own values that names held before it. What a `loop` has
+    counted in an object or an array may be read after it: it is about the trace."""
     code, all_ = frame.f_code, frame.f_globals
     if begin >= frame.f_lasti:
         return
@@ -41,7 +42,7 @@ def check_changes(frame: FrameType, begin: int, held: Held, changes: Sequence[Ho
     shared = {name: now for name, old in numbers.items()
               if (now := own.get(name, all_.get(name, old))) is not old and not local(code, name)}
     if changes or unknown or rebound or shared:
-        found = _Changes(frame, begin, held.holders, own, refuse, after)
+        found = _Changes(frame, begin, held.holders, own, refuse, after, counted=after and loop)
         for name, now in shared.items():
             found.slot(name, numbers[name], now, name, NAME)
         for holder in rebound:
@@ -54,10 +55,10 @@ class _Changes:
     """What a body has changed, and the code that may have read it: that of a loop's body, or what follows that of an `if_`."""
 
     def __init__(self, frame: FrameType, begin: int, holders: Sequence[Holder], own: Mapping[str, Any], refuse: Refuse,
-                 after: bool) -> None:
+                 after: bool, *, counted: bool) -> None:
         self.frame, self.code, self.begin, self.own = frame, frame.f_code, begin, own
         self.refuse = refuse
-        self.after = after
+        self.after, self.counted = after, counted
         first, last = (frame.f_lasti, len(frame.f_code.co_code)) if after else (begin, frame.f_lasti)
         self.body = Body(self.code, first, last, {**frame.f_globals, **own},
                          methods_of(each.object for each in holders if each.kind == OBJECT))
@@ -152,7 +153,7 @@ class _Changes:
                 self._taken(inner)
 
     def _array(self, path: str, old: Any, new: Any) -> None:
-        if (old.shape != new.shape or not (old == new).all()) and read_first(self.body, _last(path), ITEM) is not None:
+        if not self.counted and (old.shape != new.shape or not (old == new).all()) and read_first(self.body, _last(path), ITEM) is not None:
             self.refuse(path, old.tolist(), new.tolist(), None)
 
     def slot(self, path: str, old: Any, new: Any, word: str, kind: int) -> None:
@@ -161,7 +162,7 @@ class _Changes:
         if not own or not changed(old, new) or (self.after and (isinstance(new, Value) or old is None)):
             return
         grew = type(old) is type(new) is int and new > old
-        if read_first(self.body, word, kind, counts=grew, made=old is None) is not None:
+        if not (self.counted and grew) and read_first(self.body, word, kind, counts=grew, made=old is None) is not None:
             name = path.rpartition(INSIDE)[2]
             self.refuse(name, old, new, stored(self.frame, self.begin, name) or self._at(path))
 

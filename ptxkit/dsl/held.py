@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from ..errors import TraceError
 from ..grammar.errors import Position
-from .bytecode import globals_stored, left_early
+from .bytecode import globals_stored, left_early, targets
 from .iterators import is_iterator, state
 from .reg import Negated, Ptr, Reg, Value, Vec
 from .source import installed, line_at, named, of_python, outside
@@ -125,6 +125,10 @@ class Held:
             else:
                 found.update((f"{path}[{i}]", each) for i, each in enumerate(value.elements) if isinstance(each, Value))
         return found
+
+    def moved(self, now: Held) -> bool:
+        """Whether a path leads to another value now, or to none."""
+        return any(now.values.get(path) is not value for path, value in self.values.items())
 
     def changed(self) -> list[Holder]:
         """The objects that contain something else now."""
@@ -355,10 +359,16 @@ def stored(frame: FrameType, begin: int, path: str) -> int | None:
     return None
 
 
+def binds(frame: FrameType, begin: int, path: str) -> bool:
+    """Whether the `with` at an offset binds what a path leads to itself, after `as`."""
+    _, dot, last = path.rpartition(INSIDE)[2].rpartition(".")
+    return ("[]" if path.endswith("]") else dot + last) in targets(frame.f_code, begin)
+
+
 def position(frame: FrameType, line: int | None) -> Position | None:
     """A line of the frame's source."""
     return Position(named(frame.f_code.co_filename), line) if line else None
 
 
-__all__ = ["CLASS", "FUNCTION", "INSIDE", "ITERATOR", "MAPPING", "OBJECT", "SEQUENCE", "SET", "Held", "Holder", "caller", "contents",
-           "differ", "position", "same", "stays", "stored", "users"]
+__all__ = ["CLASS", "FUNCTION", "INSIDE", "ITERATOR", "MAPPING", "OBJECT", "SEQUENCE", "SET", "Held", "Holder", "binds", "caller",
+           "contents", "differ", "position", "same", "stays", "stored", "users"]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..errors import TraceError
 from ..grammar import tree
 from ..grammar.errors import Position
 from ..grammar.walk import instructions
-from .bytecode import loaded, local, targets
+from .around import Around, around
+from .branched import check_left
+from .bytecode import loaded, local
 from .changes import check_changes
-from .held import INSIDE, Held, differ, position, stays, stored, users
-from .plain import check_plain, own_values, refuse_number
+from .held import INSIDE, Held, binds, differ, position, stays, stored
+from .plain import check_plain, refuse_number
 from .reg import Negated, Reg, Value, Vec
 from .regions import Region, accesses
 from .source import line_at, named
@@ -25,50 +27,43 @@ if TYPE_CHECKING:
     from .trace import Builder
 
 
-class Around(NamedTuple):
-    """A frame around a loop when the loop begins, and what its names hold: values of the trace, and Python's own in local names."""
-
-    frame: FrameType
-    begin: int
-    held: Held
-    numbers: dict[str, Any]
-
-
 class Names:
     """What the names of the code around a loop hold when it begins."""
 
     def __init__(self, frame: FrameType | None) -> None:
-        self.frames: list[Around] = []
-        for each in users(frame):
-            own = each.f_locals
-            self.frames.append(Around(each, each.f_lasti, Held(each, own), own_values(each.f_code, own, each.f_globals)))
+        self.frames = around(frame)
 
     def check(self, builder: Builder, region: Region, own: tuple[Reg[Any], ...]) -> None:
-        """Raise if a name holds another value now, and the body read the old one. `own` are the registers that the loop gave."""
+        """Raise if a name holds another value now, and the body read the old one, or the code after it reads the new one, which it did not
+        make. `own` are the registers that the loop gave."""
         given = {reg.name for reg in own}
-        for frame, begin, held, numbers in self.frames:
+        for here in self.frames:
+            frame, begin, held, numbers = here
             stays(frame, begin, region.kind)
-            own_names = frame.f_locals
-            check_plain(frame, begin, numbers, own_names, region.kind)
+            names = frame.f_locals
+            check_plain(frame, begin, numbers, names, region.kind)
             changes = held.changed()
-            check_changes(frame, begin, held, changes, numbers, own_names, partial(refuse_number, frame, begin, region.kind))
-            if not changes and not held.rebound(own_names):
+            check_changes(frame, begin, held, changes, numbers, names, partial(refuse_number, frame, begin, region.kind))
+            now = Held(frame, names) if changes or held.rebound(names) else None
+            if now is not None and held.moved(now):
+                self._lost(builder, region, here, now.elements(), given)
+            check_left(builder, region, here, names, changes, now, given)
+
+    def _lost(self, builder: Builder, region: Region, here: Around, now: Mapping[str, Value], given: Container[str]) -> None:
+        """Raise for a name of a frame, or what it leads to, that holds another value `now`, where the body read the old one."""
+        frame, begin, held, _ = here
+        for path, old in held.elements().items():
+            new = now.get(path, old)
+            if new is old or not differ(old, new) or not _used(builder, region, old):
                 continue
-            now = Held(frame, own_names).elements()
-            for path, old in held.elements().items():
-                new = now.get(path, old)
-                if new is old or not differ(old, new) or not _used(builder, region, old):
-                    continue
-                if path.endswith("[-1]") and _read_after(builder, region, old, new):
-                    continue                         # the list has grown, and all of it is read
-                _, dot, last = path.rpartition(INSIDE)[2].rpartition(".")
-                bound = "[]" if path.endswith("]") else dot + last
-                if isinstance(new, Reg) and new.name in given and bound in targets(frame.f_code, begin):
-                    continue                         # the `with` itself binds it
-                root = re.split(r"\W", path, maxsplit=1)[0]
-                if local(frame.f_code, root) and begin < frame.f_lasti and loaded(frame.f_code, root, begin, frame.f_lasti) is None:
-                    continue                         # the body read the value by another name
-                _refuse(builder, region, frame, begin, path, old, new)
+            if path.endswith("[-1]") and _read_after(builder, region, old, new):
+                continue                             # the list has grown, and all of it is read
+            if isinstance(new, Reg) and new.name in given and binds(frame, begin, path):
+                continue                             # the `with` itself binds it
+            root = re.split(r"\W", path, maxsplit=1)[0]
+            if local(frame.f_code, root) and begin < frame.f_lasti and loaded(frame.f_code, root, begin, frame.f_lasti) is None:
+                continue                             # the body read the value by another name
+            _refuse(builder, region, frame, begin, path, old, new)
 
     def namesakes(self, values: Mapping[str, Any]) -> Iterator[tuple[str, str, bool, FrameType, int]]:
         """The values that have their own name outside of the loop, too, `total` or `state.total`: (name, the path, whether they have no

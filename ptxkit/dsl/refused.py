@@ -133,6 +133,18 @@ class _Refused:
         raise TraceError(f"`{self.sign}` is no instruction on a {type(value).__name__}: {_instead(value, self.sign)}")
 
 
+class Rebinding(_Refused):
+    """`x += y` of a value that has `+` and is no register: the name would silently stand for another value."""
+
+    def refuse(self, value: Any, *_: Any) -> NoReturn:
+        word = {"&": "and_", "|": "or_", "^": "xor"}.get(self.sign)
+        way = "in a loop index it, `p.at(i)`, or carry it, `with for_range(n, p=p) as loop:` and `loop.p = loop.p + 1`" \
+            if type(value).__name__ == "Ptr" else "in a loop index it by a register, `a.at(i)`" if word is None else \
+            f"to write in place begin with a register, `x = not_.pred(p)`, and then `{word}.pred(x, x, y)`"
+        raise TraceError(f"`x {self.sign}= y` of a {type(value).__name__} would silently bind the Python name to another one: for a new "
+                         f"one write `z = x {self.sign} y`; {way}")
+
+
 class _Equality(_Refused):
     """`==` or `!=` of what is no register: it is that of identity only with itself and None."""
 
@@ -288,5 +300,5 @@ class NoQuotient:
             raise TraceError(f"Python's `abs` emits nothing: write `abs.{kind.replace('u', 's')}(x)`, with `abs` of ptxkit.ptx")
 
 
-__all__ = ["InPlace", "NoAttributeError", "NoItems", "NoQuotient", "NotRead", "int_of_numpy", "integers_only", "not_of_a_count",
-           "not_of_a_register"]
+__all__ = ["InPlace", "NoAttributeError", "NoItems", "NoQuotient", "NotRead", "Rebinding", "int_of_numpy", "integers_only",
+           "not_of_a_count", "not_of_a_register"]

@@ -18,7 +18,7 @@ from ..types import Scalar, b32, b64, integer, integer16, integer32, integer64, 
 from .ambient import current
 from .dropped import note_dropped, operated, refuse_dropped
 from .fates import check_member
-from .refused import InPlace, NoAttributeError, NoItems, NoQuotient, NotRead, int_of_numpy, integers_only, not_of_a_register
+from .refused import InPlace, NoAttributeError, NoItems, NoQuotient, NotRead, Rebinding, int_of_numpy, integers_only, not_of_a_register
 from .signs import check_signs
 
 if TYPE_CHECKING:
@@ -339,6 +339,9 @@ class Negated(Value):
     def __xor__(self, other: Reg[pred] | Negated) -> Reg[pred]:
         return self._combine("xor", other)
 
+    if not TYPE_CHECKING:
+        __iand__, __ior__, __ixor__ = Rebinding("&"), Rebinding("|"), Rebinding("^")
+
     def _combine(self, mnemonic: str, other: Any) -> Reg[pred]:
         builder, value = self.reg._here(), _side(self.reg, other, mnemonic)
         result = builder.register(pred)
@@ -459,6 +462,9 @@ class Ptr(NotRead, Value, Generic[T]):
         if isinstance(index, Value) and not isinstance(index, Scalars):
             raise TraceError(f"`p - q` is no instruction: the distance in elements is `(mov.u64(p) - mov.u64(q)) // {self.size}`")
         return self + -index
+
+    if not TYPE_CHECKING:
+        __iadd__, __isub__ = Rebinding("+"), Rebinding("-")
 
     def at(self, index: Index | Reg[integer64]) -> Ptr[T]:
         """The pointer to element `index`: folded for an int, one mad.wide (32-bit index) or mad.lo (64-bit) for a register."""
