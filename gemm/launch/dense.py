@@ -123,7 +123,7 @@ class Plan:
             array = getattr(arrays, name, None)
             return self.curve if name == "curve" else 0 if array is None else array.pointer
 
-        return scalars(self.compiled.traced, self.grid.arguments(self.problem, arrays, options, pointer))
+        return scalars(self.compiled.traced, self.grid.arguments(self.problem, options, pointer))
 
 
 class Aligner:

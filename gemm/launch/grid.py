@@ -16,7 +16,7 @@ from ..kernels.dense import gemm
 from ..kernels.dense_blockscaled import gemm_blockscaled
 from ..kernels.dense_copied import gemm_copied
 from ..kernels.dense_split_k import gemm_split_k
-from ..problem.dense import MOST_TILES, Arrays, Options, Problem
+from ..problem.dense import MOST_TILES, Options, Problem
 from ..problem.lines import Operand
 from ..scheduler.hilbert import MAX_PLACES
 from ..scheduler.stream_k import MIN_STAGES_OF_PART
@@ -79,7 +79,7 @@ class Grid:
         return cls((resident * config.cluster, 1, 1), tiles, bytes, divmod, places if isinstance(order, Hilbert) else None, made,
                    config.swap_ab)
 
-    def arguments(self, problem: Problem, arrays: Arrays, options: Options, pointer: Callable[[str], Any]) -> dict[str, Any]:
+    def arguments(self, problem: Problem, options: Options, pointer: Callable[[str], Any]) -> dict[str, Any]:
         """The arguments of any dense kernel by name, without tensor maps. `pointer` maps a name to an address: the name of an array,
         "workspace", "counters" or "curve"."""
         if self.swap_ab:
@@ -92,15 +92,13 @@ class Grid:
             return {"pointer": pointer(name), "row": strides[0], "batch": strides[1]}
 
         def scales(name: str, mn: int, k: int) -> dict[str, Any]:
-            array = getattr(arrays, name) if problem.block_scales else None
-            strides = (0, 0) if array is None else (array.strides[mn], array.strides[k])
-            return {"pointer": pointer(name), "mn_stride": strides[0], "k_stride": strides[1]}
+            return {"pointer": pointer(name), "mn_stride": mn, "k_stride": k}
 
         def source(name: str, operand: Operand) -> dict[str, Any]:
             line, inner, batch = operand.strides
             return {"pointer": pointer(name), "line": line, "inner": inner, "batch": batch}
 
-        out, c, residual = problem.strides
+        (out, c, residual), (sfa, sfb) = problem.strides, problem.s_strides
         m_tiles, n_tiles, k_tiles = self.tiles
         return {"shape": {"m": problem.m, "n": problem.n, "m_tiles": m_tiles, "n_tiles": n_tiles, "k_tiles": k_tiles,
                           "batches": problem.batches or 1},
@@ -108,7 +106,7 @@ class Grid:
                 "out": strided("out", out), "workspace": pointer("workspace"), "counters": pointer("counters"),
                 "fused": {"alpha": options.alpha, "beta": options.beta, "c": strided("c", c), "bias": pointer("bias"),
                           "residual": strided("residual", residual), "a_scale": pointer(a_scale), "b_scale": pointer(b_scale)},
-                "sfa": scales("a_scale", 0, 1), "sfb": scales("b_scale", 1, 0), "curve": pointer("curve"), "divmod": self.divmod}
+                "sfa": scales("a_scale", *sfa), "sfb": scales("b_scale", *reversed(sfb)), "curve": pointer("curve"), "divmod": self.divmod}
 
 
 def scalars(traced: Traced | Image, named: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -105,8 +105,8 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
     first, second = ("b", "a") if config.swap_ab else ("a", "b")
     maps = {"a": operand(first) if "a" in records else nothing, "b": operand(second) if "b" in records else nothing,
             "d": lines_of(out, True) if "d" in records else nothing,
-            "sfa_map": lines_of(a_scale, False) if "sfa_map" in records and a_scale is not None else nothing}
-    named = {**maps, **grid.arguments(problem, arrays, options, pointer)}
+            "sfa_map": lines_of(given["a_scale"], False) if "sfa_map" in records and given["a_scale"] is not None else nothing}
+    named = {**maps, **grid.arguments(problem, options, pointer)}
     own = {parameter.name: named[parameter.name] for parameter in traced.signature if parameter.name in named}
     if traced.marks is not None:
         return marked(traced, (), own, MARKS,

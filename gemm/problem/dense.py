@@ -86,7 +86,7 @@ class Problem:
     """One product, checked: everything of it but the pointers."""
 
     __slots__ = ("a", "accumulator", "b", "batches", "block_scales", "d_lines", "fusion", "invariant", "k", "m", "n", "of_a", "of_b", "out",
-                 "promote", "ragged", "s_lines", "scale_bulk", "store", "strides")
+                 "promote", "ragged", "s_lines", "s_strides", "scale_bulk", "store", "strides")
 
     def __init__(self, arrays: Arrays, options: Options = PLAIN) -> None:
         a, b, out = arrays.a, arrays.b, arrays.out
@@ -107,6 +107,7 @@ class Problem:
             self.of_a, self.of_b = operand("a", a, rows_are_mn=True), operand("b", b, rows_are_mn=False)
         self.block_scales = False
         self.s_lines = Lines((), ())                # of A's block scales, where a tensor map can have them
+        self.s_strides: tuple[tuple[int, ...], ...] = ((0, 0), (0, 0))       # of block scales, of A and of B
         self.scale_bulk = False                     # whether besides those of B are contiguous along K, on 16-byte lines
         self.fusion = self._fusion(arrays, options)
         self.d_lines = Lines((), ()) if self.empty else result("out", out)
@@ -285,11 +286,8 @@ class Problem:
         if self.a.bits != 8:
             raise LaunchError("scales of rows, columns and blocks are those of fp8 operands, a has elements of "
                               f"{self.a.__name__}: pass scales of one element")
-        if kind is None:
-            raise LaunchError(f"a_scale has shape {a.shape} and b_scale {b.shape}: {taken(self.m, self.n, self.k)}")
-        if self.batches is not None:
-            raise LaunchError("scales of rows, columns and blocks are those of a single product: a and b must be matrices, or all products "
-                              "have the same b and lie one after another")
+        if kind is None or self.batches is not None:
+            raise LaunchError(f"a_scale has shape {a.shape} and b_scale {b.shape}: {taken(self.m, self.n, self.k, self.batches)}")
         if kind != "block":
             check_contiguous_vector("a_scale", a)
             check_contiguous_vector("b_scale", b)
@@ -299,7 +297,7 @@ class Problem:
         check_near("a_scale", a)
         check_near("b_scale", b)
         depth = -(-self.k // BLOCK)
-        self.block_scales = True
+        self.block_scales, self.s_strides = True, (a.strides, b.strides)
         line = a.strides[1] if depth > 1 else -(-self.m // 4) * 4       # elements; a single line has any
         if (a.strides[0] == 1 or self.m == 1) and line % 4 == 0 and line >= self.m and a.pointer % 16 == 0:
             self.s_lines = Lines((self.m, depth), (4 * line,))

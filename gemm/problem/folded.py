@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import ArrayView
 
+from ..collective.thread_scales import BLOCK
 from .scales import check_contiguous_rows
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ def folded(arrays: Arrays) -> Arrays:
     if not _fitting(arrays):
         return arrays
     if not _whole_scales(arrays):
-        return _with_row_scales(arrays)
+        return _with_scales(arrays)
     if a.shape[0] == 1:
         batched = {name: array for name, array in arrays.named() if name in BATCHED}
         return arrays._replace(**{name: _first(array) for name, array in batched.items()})
@@ -48,18 +50,41 @@ def _fitting(arrays: Arrays) -> bool:
     return all(array is None or array.shape == out.shape for array in (arrays.c, arrays.residual))
 
 
-def _with_row_scales(arrays: Arrays) -> Arrays:
-    """One product of all rows, each with a scale, where every product has the same b."""
-    (batches, m, _), scale, columns = arrays.a.shape, arrays.a_scale, arrays.b_scale
-    if scale is None or columns is None or scale.shape not in ((batches, m, 1), (batches, m), (batches * m,), (batches * m, 1)):
+def _with_scales(arrays: Arrays) -> Arrays:
+    """One product of all rows, whose scales are those of rows, columns or blocks, where every product has the same b."""
+    scale, columns, n = arrays.a_scale, arrays.b_scale, arrays.b.shape[2]
+    if scale is None or columns is None:
         return arrays
-    if math.prod(columns.shape) != 1 and columns.shape not in ((arrays.b.shape[2],), (1, arrays.b.shape[2])):
+    made = folded(arrays._replace(a_scale=None, b_scale=None))
+    if len(made.a.shape) == 3 or made.b.shape[1] != n:
         return arrays
+    of_rows = _scales_of_rows(scale, arrays.a) if math.prod(columns.shape) == 1 or columns.shape in ((n,), (1, n)) else None
+    found = of_rows or _scales_of_blocks(scale, arrays.a)
+    return arrays if found is None else made._replace(a_scale=found, b_scale=columns)
+
+
+def _scales_of_rows(scale: ArrayView, a: ArrayView) -> ArrayView | None:
+    """Scales of the rows of all products of a batch, or the one that all have. None: they are neither."""
+    batches, m, _ = a.shape
+    if math.prod(scale.shape) == 1:
+        return scale
+    if scale.shape not in ((batches, m, 1), (batches, m), (batches * m,), (batches * m, 1)):
+        return None
     check_contiguous_rows("a_scale", scale)
-    made = folded(arrays._replace(a_scale=scale._replace(shape=(1,), strides=(1,)), b_scale=columns._replace(shape=(1,), strides=(1,))))
-    if len(made.a.shape) == 3:
-        return arrays
-    return made._replace(a_scale=scale._replace(shape=(batches * m,), strides=(1,)), b_scale=columns)
+    return scale._replace(shape=(batches * m,), strides=(1,))
+
+
+def _scales_of_blocks(scale: ArrayView, a: ArrayView) -> ArrayView | None:
+    """Block scales of the rows of all products of a batch. None: they are none. Raises LaunchError where they do not follow one another."""
+    batches, m, k = a.shape
+    depth = -(-k // BLOCK)
+    if scale.shape != (batches, m, depth):
+        return scale if scale.shape == (batches * m, depth) else None
+    found = _joined(scale, 1)
+    if found is None:
+        raise LaunchError(f"a_scale has strides {scale.strides}: block scales of a batch that is one product follow one another as its "
+                          "rows do; pass a contiguous copy")
+    return found
 
 
 def _whole_scales(arrays: Arrays) -> bool:
@@ -88,7 +113,7 @@ def _along(arrays: Arrays, shared: str, axis: int) -> Arrays:
 def _joined(array: ArrayView, axis: int) -> ArrayView | None:
     """The matrix whose parts along `axis` are the matrices of a batch; None if they do not follow one another."""
     batches, extent = array.shape[0], array.shape[axis]
-    if extent > 1 and array.strides[0] != extent * array.strides[axis]:
+    if batches > 1 and extent > 1 and array.strides[0] != extent * array.strides[axis]:
         return None
     shape, strides = list(array.shape[1:]), list(array.strides[1:])
     shape[axis - 1] *= batches

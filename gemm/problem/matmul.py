@@ -8,6 +8,7 @@ The stride of an extent of 1 has no meaning: here it becomes 0, so that nothing 
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING
 
 from ptxkit.errors import LaunchError
@@ -86,10 +87,27 @@ def _matrices(arrays: Arrays, outer: tuple[int, ...]) -> list[Arrays]:
         strides = [0 if extent == 1 and want != 1 else stride for extent, want, stride in zip(shape, (*outer, 0, 0), strides, strict=True)
                    ][:len(outer)] + strides[len(outer):]
         seen[name] = array._replace(shape=(*outer, *shape[-2:]), strides=tuple(strides))
+    arrays = arrays._replace(a_scale=_of_one_batch(arrays.a_scale, outer))
     if 0 in outer:
         return [arrays._replace(**{name: array._replace(shape=(0, *array.shape[-2:]), strides=(0, *array.strides[-2:]))
                                    for name, array in seen.items()})]
     return _launches(arrays, seen, _together(seen, outer))
+
+
+def _of_one_batch(scale: ArrayView | None, outer: tuple[int, ...]) -> ArrayView | None:
+    """The scales of the rows or blocks of several batch extents as those of one, where they follow one another; of one matrix, without."""
+    size = len(outer)
+    if scale is None or not size or scale.shape[:size] != outer or len(scale.shape) == size:
+        return scale
+    batches, apart = 1, 0
+    for extent, stride in zip(reversed(outer), reversed(scale.strides[:size]), strict=True):
+        if extent == 1:
+            continue
+        if batches > 1 and stride != batches * apart:
+            return scale
+        batches, apart = batches * extent, apart if batches > 1 else stride
+    first, far = ((), ()) if math.prod(outer) == 1 else ((batches,), (apart,))
+    return scale._replace(shape=(*first, *scale.shape[size:]), strides=(*far, *scale.strides[size:]))
 
 
 def _together(seen: dict[str, ArrayView], outer: tuple[int, ...]) -> list[tuple[int, dict[str, int]]]:

@@ -36,9 +36,13 @@ def scale_kind(a: Shape, b: Shape, m: int, n: int, k: int, *, blocks: bool = Tru
     return "row_column" if rows and columns else None
 
 
-def taken(m: int, n: int, k: int) -> str:
+def taken(m: int, n: int, k: int, batches: int | None = None) -> str:
     """The shapes that are taken, in words."""
     depth = -(-k // BLOCK)
+    if batches is not None:
+        return (f"scales of {batches} products have one element each, unless all have the same b and follow one another in a and out; then "
+                f"a_scale may be ({batches}, {m}, 1) for the rows, b_scale ({n},) or (1, {n}) for the columns; or a_scale is "
+                f"({batches}, {m}, {depth}) and b_scale ({depth}, {-(-n // BLOCK)}) for blocks of {BLOCK}")
     return (f"scales have one element each; or a_scale is ({m},) or ({m}, 1) for the rows, b_scale ({n},) or (1, {n}) for the columns, and "
             f"either may have one element; or a_scale is ({m}, {depth}) and b_scale ({depth}, {-(-n // BLOCK)}) for blocks of {BLOCK}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -168,8 +169,36 @@ def test_batches_with_weights_of_their_own_stay_refused() -> None:
     arrays = Arrays(seen((3, 20, 64), dtype="e4m3"), seen((3, 64, 40), (2560, 1, 64), dtype="e4m3"), seen((3, 20, 40)),
                     a_scale=seen((3, 20, 1), dtype="f32"), b_scale=seen((40,), dtype="f32"))
     assert folded(arrays) is arrays
-    with pytest.raises(LaunchError, match="a_scale has shape"):
+    with pytest.raises(LaunchError, match="scales of 3 products have one element each, unless all have the same b"):
         Problem(arrays)
+
+
+def test_blocks_of_a_batch_that_lie_apart_are_refused() -> None:
+    arrays = Arrays(seen((3, 20, 256), dtype="e4m3"), seen((3, 256, 40), (0, 1, 256), dtype="e4m3"), seen((3, 20, 40)),
+                    a_scale=seen((3, 20, 2), (40, 1, 20), dtype="f32"), b_scale=seen((2, 1), dtype="f32"))
+    with pytest.raises(LaunchError, match=r"a_scale has strides \(40, 1, 20\): block scales of a batch .* pass a contiguous copy"):
+        folded(arrays)
+
+
+@pytest.mark.parametrize("kind", ["one", "row", "rows", "block", "blocks"])
+@pytest.mark.parametrize("outer", [(1,), (3,), (2, 3), (1, 2, 1)])
+def test_scales_of_batches_with_one_weight(outer: tuple[int, ...], kind: str) -> None:
+    """Each kind of a_scale [*batches, M, ...] or of all rows, beside the scales of columns or blocks of b."""
+    rng = np.random.default_rng(len(outer))
+    m, n, k, batches = 5, 136, 256, math.prod(outer)
+    x, y = normal(rng, "e4m3", *outer, m, k), normal(rng, "e4m3", n, k).T
+    shape = {"one": (1,), "row": (*outer, m), "rows": (*outer, m, 1), "block": (*outer, m, 2), "blocks": (batches * m, 2)}[kind]
+    a_scale = (rng.random(shape) + 0.5).astype(np.float32)
+    b_scale = (rng.random((2, 2) if "block" in kind else (n,)) + 0.5).astype(np.float32)
+    d = np.full((*outer, m, n), np.nan, np.float32)
+    assert simulate(x, y, d, a_scale=a_scale, b_scale=b_scale, card=H200.with_sms(2)).verdict in DYNAMIC
+    rows, x64, y64 = a_scale.reshape(-1, shape[-1] if "block" in kind else 1), x.reshape(-1, k).astype(np.float64), y.astype(np.float64)
+    if "block" in kind:
+        halves = (slice(128), slice(128, 256))
+        exact = sum(x64[:, half] @ y64[half] * rows[:, i:i + 1] * np.repeat(b_scale[i], 128)[:n] for i, half in enumerate(halves))
+    else:
+        exact = x64 @ y64 * rows * b_scale
+    assert np.allclose(d.reshape(-1, n), exact, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(("a", "b", "kind"), [
