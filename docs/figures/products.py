@@ -14,12 +14,13 @@ SAMPLE, SAMPLE_H200 = "2026-11-26-h100-sample", "2026-11-28-h200-sample"
 BURST = "2026-11-23-h200-burst"
 
 KINDS = {
-    "aligned": ("random:6501:150:aligned", "random:7501:150:aligned", "N, K multiples of 64", "#3a7d00"),
-    "any8": ("random:6502:150:any8", "random:7502:150:any8", "N, K multiples of 8", "#1f6fb4"),
-    "batched": ("random:6503:100 and 6703:150:any8:batched", "random:7603:150:any8:batched", "the same, batches of 2 to 128", "#7a5aa6"),
-    "e4m3": ("random:6604:150 --dtype e4m3", "random:7504:150 --dtype e4m3", "e4m3, one scale, multiples of 16", "#c96a00"),
+    "aligned": ("random:6501:150:aligned", "random:7601:150:aligned", "N, K multiples of 64", "#3a7d00"),
+    "any8": ("random:6502:150:any8", "random:7602:150:any8", "N, K multiples of 8", "#1f6fb4"),
+    "batched": ("random:6503:100 and 6703:150:any8:batched", "random:7603 and 7607:150:any8:batched", "the same, batches of 2 to 128",
+                "#7a5aa6"),
+    "e4m3": ("random:6604:150 --dtype e4m3", "random:7604:150 --dtype e4m3", "e4m3, one scale, multiples of 16", "#c96a00"),
     "tf32": ("random:6605:150 --dtype f32", "random:7605:150 --dtype f32", "tf32, multiples of 4", "#b04a5a"),
-    "any": ("random:6606:150:any", "random:7506:150:any", "any N, K and base address", "#555555"),
+    "any": ("random:6606:150:any", "random:7606:150:any", "any N, K and base address", "#555555"),
 }
 """The run on an H100, that on an H200, what their products are, and their colour in the plot."""
 

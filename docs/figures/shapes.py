@@ -11,7 +11,8 @@ BURST = "2026-11-23-h200-burst"
 BURST_F16 = "2026-11-22-h200-burst-f16"
 SUSTAINED = "2026-11-21-h200-sustained"
 FP8 = "2026-11-22-h200-fp8"
-ROWS, ROWS_H200 = "2026-11-26-h100-fp8-rows", "2026-11-28-h200-fp8-rows"
+ROWS, ROWS_H200 = "2026-11-26-h100-fp8-rows", "2026-11-29-h200-fp8-rows"
+OPERATORS_H200 = "2026-11-29-h200-operators"
 
 def burst_table() -> str:
     lines = header("M x N x K | us | TFLOP/s | GB/s | cuBLAS us | cuBLASLt us | best / ours | read / ours")
@@ -52,6 +53,11 @@ def rows_figure(name: str, of: Callable[[list[float]], float]) -> Figure:
 def rows_worst(name: str) -> Figure:
     return lambda: shape_of(min(record(name)["rows"], key=lambda row: float(row[3]))[0]).rpartition(" ")[0]
 
+
+def host_us(call: str) -> Figure:
+    return lambda: f"{record(OPERATORS_H200)['host_us'][call]:.1f}"
+
+
 SCALES = {"tensor": "tensor", "row": "row", "1x128": "1 x 128", "128x128": "128 x 128", "1x128T": "1 x 128 of the transposed matrix"}
 
 
@@ -82,4 +88,11 @@ FIGURES: dict[str, Figure] = {
        for which, figure in {"mean": rows_figure(name, geometric_mean), "p5": rows_figure(name, lambda ratios: percentile(ratios, 0.05)),
                              "least": rows_figure(name, min), "worst": rows_worst(name)}.items()},
     "quantise.table": quantise_table,
+    "operators.h200.count": count_of(OPERATORS_H200),
+    "operators.h200.mean": rows_figure(OPERATORS_H200, geometric_mean),
+    "operators.h200.least": rows_figure(OPERATORS_H200, min),
+    "operators.h200.worst": rows_worst(OPERATORS_H200),
+    "operators.h200.host": lambda: f"{geometric_mean([row[4] / row[5] for row in record(OPERATORS_H200)['rows']]):.2f}",
+    **{f"operators.h200.{which}": host_us(call) for which, call in (
+        ("gemm", "gemm.gemm(a, b, out)"), ("out", "ops.gemm.out over gemm.gemm"), ("plain", "ops.gemm.plain_out over gemm.gemm"))},
 }
