@@ -40,6 +40,7 @@ FOLDER = Path(__file__).parents[1] / "cards"
 Shape = tuple[int, ...]
 """M, N and K; before them the number of products of a batch."""
 Knobs = Mapping[str, Any]
+_EXTENTS = r"[1-9][0-9]{0,14}(x[1-9][0-9]{0,14}){2,3}"
 _LOG = logging.getLogger("ptxkit")
 
 
@@ -73,7 +74,7 @@ class Table:
             table = cls(data["device"], data["entries"], int(data.get("sms", 0)), str(data.get("version", "")))
             for kind, shapes in table.entries.items():
                 for shape, entry in shapes.items():
-                    if len(kind.split("/")) != 3 or not re.fullmatch(r"\d+(x\d+){2,3}", shape) or not isinstance(entry["config"], dict):
+                    if len(kind.split("/")) != 3 or not re.fullmatch(_EXTENTS, shape) or not isinstance(entry["config"], dict):
                         raise TableError(f"{path}: {kind} {shape} is no entry")
         except TableError:
             raise

@@ -44,7 +44,7 @@ class Adapter:
                  pdl: bool = True) -> None:
         given = (a, b, out, c, bias, residual, a_scale, b_scale)
         refuse_gradients(*zip(Arrays._fields, given, strict=True))
-        self._arrays = Arrays(*(None if array is None else view(array, name)  # type: ignore[arg-type]
+        self._arrays = Arrays(*(None if array is None and name in Arrays._field_defaults else view(array, name)  # type: ignore[arg-type]
                                 for name, array in zip(Arrays._fields, given, strict=True)))
         self._options = options(alpha, beta, activation, accumulate, fast_accum, batch_invariant)
         check_kind(config, DenseConfig)

@@ -235,7 +235,7 @@ def combine(y: Any, place: Any, weights: Any = None, *, starts: Any = None, out:
     refuse_gradients(("y", y), ("weights", weights), ("out", out))
     if found is None:
         seen = {name: view(array, name) for name, array in (("y", y), ("place", place), ("weights", weights), ("starts", starts))
-                if array is not None}
+                if array is not None or name in ("y", "place")}
         if out is None:
             _, columns = matrix("y", seen["y"])
             count, _ = choices(seen["place"], seen.get("weights"), seen.get("starts"))

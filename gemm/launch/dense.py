@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 from ptxkit.cards import Card
@@ -275,14 +275,11 @@ def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, 
     With `out`, a repeated call allocates nothing and waits for nothing. SplitK through the workspace, StreamK and Dynamic use a workspace
     that belongs to the stream; the first call allocates it.
     """
-    given = alpha, beta, activation, accumulate, fast_accum, batch_invariant
-    try:
-        plain = given == _PLAIN
-    except (TypeError, ValueError, RuntimeError):       # an array compares its elements
-        plain = False
+    plain = activation is fast_accum is None and batch_invariant is False and type(alpha) is type(beta) is float \
+        and alpha == 1.0 and beta == 0.0 and type(accumulate) is str and accumulate == "f32"        # nothing is asked of another type
     alone = c is None and bias is None and residual is None and a_scale is None and b_scale is None
     return _run(a, b, out, _NOTHING if alone else (c, bias, residual, a_scale, b_scale),
-                PLAIN if plain else checked(*given), out_dtype, config, stream)
+                PLAIN if plain else checked(alpha, beta, activation, accumulate, fast_accum, batch_invariant), out_dtype, config, stream)
 
 
 def hgemm(a: Any, b: Any, out: Any = None, *, batch_invariant: bool = False, out_dtype: Any = None, stream: Any = None,
@@ -299,7 +296,6 @@ def hgemm(a: Any, b: Any, out: Any = None, *, batch_invariant: bool = False, out
 
 _INVARIANT = Options(batch_invariant=True)
 _NOTHING: tuple[None, ...] = (None,) * 5
-_PLAIN = astuple(PLAIN)                         # compared before an object is made: a plain product needs no Options object
 _SIXTEEN_BITS: set[Any] = {"f16", "bf16"}       # and how libraries of arrays that have been seen call them
 
 

@@ -20,20 +20,19 @@ from ptxkit.types import TYPES
 from ..collective.atoms import ROWS
 from ..collective.tensormaps import warps, workspace_bytes
 from ..config.grouped import GroupedConfig
-from ..config.invariant import varies
 from ..config.parts import BlockScaled, ThreadScaled
 from ..heuristic.grouped import heuristic
 from ..kernels.clear_groups import clear_groups
 from ..kernels.update_tensormaps import update_tensormaps
-from ..problem.dense import type_name
+from ..problem.dense import short, type_name
 from ..problem.group_parts import parts
 from ..problem.grouped import NAMES, GroupArrays, GroupOptions, GroupProblem, extents, gathered_rows, misfit, settled
-from ..problem.options import check_kind, group_options
+from ..problem.options import check_kind, flag, group_options
 from ..scheduler.grouped import Order
 from .dense import Maps, card_of, check_out_dtype, compiled
 from .grid import places, scalars
 from .group_kernels import kernel_of, records_of_templates
-from .parts import LOADS, GroupLaunches, check_operands
+from .parts import LOADS, GroupLaunches, check_operands, check_sums
 from .workspace import Workspaces
 
 ADDRESSES = {"x": ("x_pointer",), "gather": ("x_numbers",), "scatter": ("scatter_numbers",), "lengths": ("groups_lengths",),
@@ -234,7 +233,7 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
     With `batch_invariant=True` a row of x gives the same bits whatever the lengths, the number of groups and its place are: the order of
     its sums depends on K and the types alone.
     """
-    if check_lengths:
+    if flag("check_lengths", check_lengths):
         check(cu_seqlens, view(x if gather is None else gather, "x").shape[0])
     if weights is not None and (x_scale is not None or w_scale is not None):
         raise LaunchError("weights: with scales of operands multiply x_scale, of rows, by them instead")
@@ -287,13 +286,13 @@ def check(cu_seqlens: Any, rows: int) -> None:
 
 def _gated(activation: str | None) -> bool:
     if not (activation is None or (isinstance(activation, str) and activation == "silu_and_mul")):
-        raise LaunchError(f"activation={activation!r}: it is 'silu_and_mul' or None")
+        raise LaunchError(f"activation={short(activation)}: it is 'silu_and_mul' or None")
     return activation is not None
 
 
 def _adds(combine: str | None) -> bool:
     if not (combine is None or (isinstance(combine, str) and combine == "atomic")):
-        raise LaunchError(f"combine={combine!r}: it is 'atomic', which adds rows in no particular order, or None")
+        raise LaunchError(f"combine={short(combine)}: it is 'atomic', which adds rows in no particular order, or None")
     return combine is not None
 
 
@@ -349,7 +348,7 @@ def prepare(arrays: GroupArrays, options: GroupOptions,
             launches = [prepare(*part, config) for part in parts(arrays, options, problem.groups, problem.mean)]
             return GroupLaunches([launch for launch in launches if isinstance(launch, GroupLaunch)])
         for each in config.kernels if config is not None else ():
-            _check_config(each, problem)
+            check_config(each, problem)
         plan = _plans[shapes] = GroupPlan(problem, ordinal, config)
         plan.spans = Spans(arrays, *map(GroupArrays._fields.index, WRITTEN))
     elif not plan.spans.apart(arrays):
@@ -357,11 +356,10 @@ def prepare(arrays: GroupArrays, options: GroupOptions,
     return GroupLaunch(plan, arrays)
 
 
-def _check_config(config: GroupedConfig, problem: GroupProblem) -> None:
+def check_config(config: GroupedConfig, problem: GroupProblem) -> None:
     """Raise LaunchError unless the caller's configuration fits the problem. It may load scales more slowly than necessary."""
     check_operands(config.operands, problem.operands)
-    if problem.options.batch_invariant and (why := varies(config)):
-        raise LaunchError(f"this config is not batch-invariant: {why}; take TokensAsRows and BK=0, or leave batch_invariant out")
+    check_sums(config, problem.promote and not problem.block_scales, problem.options.batch_invariant)
     if problem.by_element and config.elements > 1:
         raise LaunchError(f"this config is not for this problem: rows of {problem.n} columns, or that begin anywhere, need store=Direct(1)")
     sums, best = config.sums, problem.sums()
@@ -376,5 +374,5 @@ def _check_config(config: GroupedConfig, problem: GroupProblem) -> None:
                           "max_groups")
 
 
-__all__ = ["GroupLaunch", "GroupPlan", "check", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "prepare", "updater",
-           "workspace"]
+__all__ = ["GroupLaunch", "GroupPlan", "check", "check_config", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "prepare",
+           "updater", "workspace"]

@@ -18,6 +18,7 @@ from ..heuristic.grouped_k import heuristic
 from ..kernels.grouped_k import group_gemm_k as kernel
 from ..problem.dense import type_name
 from ..problem.grouped_k import ArraysAlongK, ProblemAlongK, extents, parts
+from ..problem.options import check_kind, flag
 from .dense import Maps, card_of, check_out_dtype, compiled
 from .grid import places, scalars
 from .parts import GroupLaunches, check_operands
@@ -98,6 +99,8 @@ def group_gemm_k(a: Any, b: Any, cu_seqlens: Any, *, out: Any = None, out_dtype:
     A torch tensor that requires grad is refused while gradients are recorded: ptxkit.torch has operators with them.
     """
     refuse_gradients(("a", a), ("b", b), ("out", out))
+    accumulate = flag("accumulate", accumulate)
+    check_kind(config, GroupedKConfig)
     key: Any = marks(a, b, cu_seqlens, out) if out is not None and out_dtype is None else None
     key = None if key is None else (key, accumulate, config)
     found = _launches.get(key) if key is not None else None
@@ -120,7 +123,8 @@ def can_implement(a: Any, b: Any, cu_seqlens: Any, out: Any, *, accumulate: bool
     """None, or the reason if `group_gemm_k` does not take these arrays. Needs no GPU."""
     try:
         arrays = ArraysAlongK(view(a, "a"), view(b, "b"), view(cu_seqlens, "cu_seqlens"), view(out, "out"))
-        problem = ProblemAlongK(arrays, accumulate)
+        problem = ProblemAlongK(arrays, flag("accumulate", accumulate))
+        check_kind(config, GroupedKConfig)
         if config is not None:
             check_config(config, problem)
     except PtxkitError as error:

@@ -10,6 +10,7 @@ from ptxkit.errors import LaunchError
 
 from ..config import budget
 from ..config.dense import DenseConfig
+from ..config.grouped import GroupedConfig
 from ..config.invariant import varies
 from ..config.parts import BlockScaled, Direct, ScaleLoad
 from ..problem.dense import Problem
@@ -53,6 +54,14 @@ def _word(value: Any) -> str:
     return getattr(value, "__name__", str(value))
 
 
+def check_sums(config: GroupedConfig, promote: bool, invariant: bool) -> None:
+    """Raise LaunchError unless the sums of the caller's configuration of groups are added as the arguments ask for."""
+    if promote and not budget.promoted(config.sums):
+        raise LaunchError("this config is not for this problem: its sums stay in the tensor cores, the arguments need Promoted ones")
+    if invariant and (why := varies(config)):
+        raise LaunchError(f"this config is not batch-invariant: {why}; take TokensAsRows and BK=0, or leave batch_invariant out")
+
+
 LOADS = get_args(ScaleLoad)
 
 
@@ -93,4 +102,4 @@ def check_config(config: DenseConfig, problem: Problem) -> None:
                           "take fewer splits")
 
 
-__all__ = ["LOADS", "GroupLaunches", "check_config", "check_operands", "check_product"]
+__all__ = ["LOADS", "GroupLaunches", "check_config", "check_operands", "check_product", "check_sums"]

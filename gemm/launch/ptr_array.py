@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,16 +16,17 @@ from ptxkit.runtime.launcher import EncodedTensorMap, encode_tiled
 from ptxkit.types import TYPES
 
 from ..collective.tensormaps import warps
-from ..config.grouped import GroupedConfig
-from ..config.invariant import varies
+from ..config.grouped import CAPACITIES, GroupedConfig, GroupOperands
 from ..heuristic.ptr_array import heuristic
-from ..problem.dense import type_name
+from ..problem.dense import short, type_name
 from ..problem.group_parts import part, spans
 from ..problem.grouped import OPERANDS, RESULTS
+from ..problem.options import check_kind, flag, number, optional_flag
 from .dense import compiled
 from .grid import places, scalars
 from .group_kernels import kernel_of, records_of_templates
 from .grouped import updater, workspace
+from .parts import check_operands, check_sums
 
 
 class PointerArrays(NamedTuple):
@@ -44,13 +45,11 @@ class PointerProblem:
 
     def __init__(self, arrays: PointerArrays, dtype: str, w_dtype: str | None, out_dtype: str, mean_tokens: float,
                  fast_accum: bool | None, batch_invariant: bool = False) -> None:
-        x, w, out = (type_name(word) or "" for word in (dtype, w_dtype or dtype, out_dtype))
-        if x not in OPERANDS:
-            raise LaunchError(f"dtype={dtype!r}: x has elements of {', '.join(OPERANDS)}")
+        x = _word("dtype", dtype, OPERANDS)
+        w = x if w_dtype is None else _word("w_dtype", w_dtype, OPERANDS)
+        out = _word("out_dtype", out_dtype, RESULTS)
         if w not in OPERANDS[x]:
             raise LaunchError(f"x has elements of {x} and w of {w}: w must have {' or '.join(OPERANDS[x])}")
-        if out not in RESULTS:
-            raise LaunchError(f"out_dtype={out_dtype!r}: the result is {', '.join(RESULTS)}")
         self.x, self.w, self.out = TYPES[x], TYPES[w], TYPES[out]
         self.groups = arrays.sizes.shape[0] if arrays.sizes.shape else 0
         check_dtype("sizes", arrays.sizes, ("s32", "u32"))
@@ -61,9 +60,9 @@ class PointerProblem:
                 raise LaunchError(f"{name} has elements of {array.dtype} and shape {array.shape}: it must hold the addresses of the "
                                   f"{self.groups} groups' matrices, int64 ({self.groups},)")
             check_contiguous(name, array)
-        if not mean_tokens > 0:
+        self.mean, self.invariant = number("mean_tokens", mean_tokens), flag("batch_invariant", batch_invariant)
+        if not self.mean > 0:
             raise LaunchError(f"mean_tokens={mean_tokens}: it is the expected number of rows of a group, more than 0")
-        self.mean, self.invariant = mean_tokens, batch_invariant
         self.scaled = arrays.x_scale is not None
         if self.scaled != (arrays.w_scale is not None):
             raise LaunchError(f"{'w_scale' if self.scaled else 'x_scale'} is missing: both operands have scales, or none")
@@ -75,7 +74,16 @@ class PointerProblem:
                 raise LaunchError(f"x_scale has shape {arrays.x_scale.shape} and w_scale {arrays.w_scale.shape}: x has one scale, w one "
                                   f"scale or one for each of {self.groups} groups")
             self.w_scale_stride = arrays.w_scale.strides[0] if arrays.w_scale.shape not in ((), (1,)) else 0
-        self.promote = self.x.bits == 8 and fast_accum is False
+        self.promote = optional_flag("fast_accum", fast_accum) is False and self.x.bits == 8
+
+    def check(self, config: GroupedConfig) -> None:
+        """Raise LaunchError unless the caller's configuration fits the problem."""
+        check_kind(config, GroupedConfig)
+        check_operands(config.operands, GroupOperands(self.x, self.w, self.out, "ptr_array", scaled=self.scaled))
+        check_sums(config, self.promote, self.invariant)
+        if min(self.groups, CAPACITIES[-1]) > config.operands.max_groups:
+            raise LaunchError(f"this config has room for {config.operands.max_groups} groups, sizes has {self.groups}: take a larger "
+                              "max_groups")
 
     def config(self) -> GroupedConfig:
         """The heuristic's configuration. It depends on the expected rows only: N and K are known only on the device."""
@@ -103,6 +111,17 @@ class PointerProblem:
         """The arguments of `update_tensormaps`. The workspace comes last."""
         return {"lengths": pointer("sizes"), "groups": self.groups, "rows": 0, "pitch": 0, "out": pointer("none"), "out_row_bytes": 0,
                 "x_at": pointer("x"), "w_at": pointer("w"), "y_at": pointer("out"), "workspace": pointer("workspace")}
+
+
+def _word(name: str, given: Any, words: Collection[str]) -> str:
+    """The name of an element type that is one of these words."""
+    try:
+        found = type_name(given)
+    except LaunchError:
+        found = None
+    if found is None or found not in words:
+        raise LaunchError(f"{name}={short(given)}: it is {', '.join(words)}")
+    return found
 
 
 class _Launch:
@@ -150,21 +169,27 @@ def group_gemm_pointers(x: Any, w: Any, out: Any, sizes: Any, *, dtype: str, w_d
     """
     refuse_gradients(("x_scale", x_scale), ("w_scale", w_scale))
     given = (x, w, out, sizes, x_scale, w_scale)
-    views = [None if array is None else view(array, name) for array, name in zip(given, PointerArrays._fields, strict=True)]
+    views = [None if array is None and name in PointerArrays._field_defaults else view(array, name)
+             for array, name in zip(given, PointerArrays._fields, strict=True)]
     arrays = PointerArrays(*views)  # type: ignore[arg-type]
     key = (arrays, dtype, w_dtype, out_dtype, mean_tokens, fast_accum, batch_invariant, config)
-    if key not in _launches:
+    try:
+        found = _launches.get(key)
+    except TypeError:                           # what has no hash is no option: the problem says so
+        found = None
+    if found is None:
         problem = PointerProblem(arrays, dtype, w_dtype, out_dtype, mean_tokens, fast_accum, batch_invariant)
-        if config is not None and batch_invariant and (why := varies(config)):
-            raise LaunchError(f"this config is not batch-invariant: {why}; take TokensAsRows and BK=0, or leave batch_invariant out")
+        if config is not None:
+            problem.check(config)
         ordinal = same_device([(name, array) for name, array in zip(arrays._fields, arrays, strict=True) if array is not None])
         driver.device(ordinal)
-        _launches[key] = []
+        found = []
         for first, count in spans(problem.groups):
             own = arrays if count == problem.groups else _part(arrays, first, count, problem.groups)
             of_own = PointerProblem(own, dtype, w_dtype, out_dtype, mean_tokens, fast_accum, batch_invariant)
-            _launches[key].append(_Launch(own, of_own, config or of_own.config(), ordinal))
-    for launch in _launches[key]:
+            found.append(_Launch(own, of_own, config or of_own.config(), ordinal))
+        _launches[key] = found
+    for launch in found:
         launch.run(raw_stream(stream, arrays.x))
 
 

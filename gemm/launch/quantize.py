@@ -34,8 +34,9 @@ from ..kernels.quantize import (
     tile_rows,
 )
 from ..kernels.quantize_transposed import WIDTH, quantize_transposed
-from ..problem.dense import type_name
+from ..problem.dense import short, type_name
 from ..problem.lines import check_forwards
+from ..problem.options import flag
 from .dense import check_out_dtype, compiled
 from .grid import places, scalars
 from .workspace import Workspaces
@@ -139,14 +140,14 @@ def _matrix(x: ArrayView) -> tuple[int, int]:
 def q_shape(kind: Kind, m: int, k: int, transposed: bool) -> tuple[int, int]:
     """The shape of what an M x K matrix is quantised to."""
     if transposed and kind != "1x128":
-        raise LaunchError(f"transposed=True with kind={kind!r}: only '1x128' has a transposed result")
+        raise LaunchError(f"transposed=True with kind={short(kind)}: only '1x128' has a transposed result")
     return (k, m) if transposed else (m, k)
 
 
 def scale_shape(kind: Kind, m: int, k: int) -> tuple[int, ...]:
     """The shape of the scales of an M x K matrix."""
-    if kind not in get_args(Kind):
-        raise LaunchError(f"kind={kind!r}: it is {', '.join(get_args(Kind))}")
+    if not (isinstance(kind, str) and kind in get_args(Kind)):
+        raise LaunchError(f"kind={short(kind)}: it is {', '.join(get_args(Kind))}")
     depth = -(-k // BLOCK)
     shapes: dict[str, tuple[int, ...]] = {"tensor": (1,), "row": (m, 1), "1x128": (m, depth), "128x128": (-(-m // BLOCK), depth)}
     return shapes[kind]
@@ -206,6 +207,7 @@ def quantize(x: Any, kind: Kind = "row", *, dtype: Any = None, transposed: bool 
     A torch tensor that requires grad is refused while gradients are recorded: a rounding has no gradient.
     """
     refuse_gradients(("x", x), ("out", out), ("out_scale", out_scale))
+    transposed = flag("transposed", transposed)
     key = marks(x, out, out_scale) if out is not None and out_scale is not None and dtype is None else None
     found = _launches.get((key, kind, transposed)) if key is not None else None
     if found is None:
@@ -213,7 +215,7 @@ def quantize(x: Any, kind: Kind = "row", *, dtype: Any = None, transposed: bool 
         m, k = _matrix(seen)
         word = type_name(dtype) or "e4m3"
         if word not in LARGEST:
-            raise LaunchError(f"dtype={dtype!r}: it is {' or '.join(LARGEST)}")
+            raise LaunchError(f"dtype={short(dtype)}: it is {' or '.join(LARGEST)}")
         if out is not None:
             check_out_dtype(out, dtype)
         wanted = q_shape(kind, m, k, transposed)

@@ -25,6 +25,8 @@ from ptxkit.runtime.launch import (
 from ..kernels.route import LANES, MOST_EXPERTS, UNROLLED, WARPS
 from ..kernels.route import choose_experts as choose_kernel
 from ..kernels.route import sort_choices as sort_kernel
+from ..problem.dense import short
+from ..problem.options import flag, whole
 from .combine import Sums, views_of
 
 if TYPE_CHECKING:
@@ -153,6 +155,9 @@ def choose_experts(logits: Any, top: int, *, over_all: bool = False, out: tuple[
 
     A torch tensor that requires grad is refused while gradients are recorded: torch.ops.ptxkit.choose_experts has them.
     """
+    top, over_all = whole("top", top), flag("over_all", over_all)
+    if not (out is None or (isinstance(out, tuple | list) and len(out) == 2)):
+        raise LaunchError(f"out={short(out)}: it is (weights, experts), the arrays that are written, or None")
     refuse_gradients(("logits", logits), ("weights", out[0] if out else None))
     seen = view(logits, "logits")
     shape = chosen(seen, top)[::2]
@@ -170,7 +175,9 @@ def choose_experts(logits: Any, top: int, *, over_all: bool = False, out: tuple[
 def sort_choices(experts: Any, count: int, *, out: Sorted | None = None, stream: Any = None) -> Sorted:
     """The choices [tokens, top], int32, of `count` experts, expert after expert, and those of one expert in the order of the tokens.
     Choices of no expert, below 0 or not below `count`, come after those of all experts. Nothing waits for the device."""
-    refuse_count(count)
+    refuse_count(whole("count", count))
+    if not (out is None or isinstance(out, Sorted)):
+        raise LaunchError(f"out={short(out)}: it is a Sorted, as this function returns, or None")
     if out is None:
         seen = view(experts, "experts")
         tokens, top = choices(seen)

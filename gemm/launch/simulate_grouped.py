@@ -25,7 +25,7 @@ from ..problem.grouped import GroupArrays, GroupOptions, GroupProblem, settled
 from ..problem.options import check_kind, group_options
 from ..scheduler.group_table import Layout
 from .group_kernels import kernel_of, records_of_templates
-from .grouped import WRITTEN
+from .grouped import WRITTEN, check_config
 from .on_cpu import WORDS, Array, bytes_of, check_card, check_numpy, check_overlap, integer, lines_of, map_of, view_of, worst
 from .ptr_array import PointerArrays, PointerProblem
 
@@ -71,6 +71,8 @@ def simulate(x: Array, w: Array, lengths: Array, out: Array, *, x_scale: Array |
         if weights is not None:
             of_parts = [{**part, "x_scale": None, "weights": weights} for part in of_parts]
         return worst([simulate(**part, **more) for part in of_parts])
+    for each in config.kernels if config is not None else ():
+        check_config(each, problem)
     config = config or heuristic(problem, card)
     ctas = problem.grid(config, card.sms)
     how: dict[str, Any] = {"schedule": schedule, "seed": seed, "check": check}
@@ -218,6 +220,8 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     one = ArrayView(0, (len(matrices),), (1,), "s64", 0, "numpy")
     arrays = PointerArrays(one, one, one, ArrayView(0, sizes.shape, (3, 1), "s32", 0, "numpy"))
     problem = PointerProblem(arrays, words[0], words[1], words[2], mean_tokens, fast_accum, batch_invariant)
+    if config is not None:
+        problem.check(config)
     chosen = problem.config() if config is None else config
     named = {"sizes": sizes.reshape(-1), "x": addresses[0], "w": addresses[1], "out": addresses[2],
              "workspace": np.zeros(workspace_bytes(chosen.operands.max_groups, "ptr_array") // 4, np.uint32),

@@ -15,6 +15,7 @@ from ..config.grouped_k import GroupedKConfig
 from ..heuristic.grouped_k import heuristic
 from ..kernels.grouped_k import group_gemm_k
 from ..problem.grouped_k import ArraysAlongK, ProblemAlongK, parts
+from ..problem.options import check_kind, flag
 from .grouped_k import check_config
 from .on_cpu import Array, check_card, check_overlap, integer, map_of, view_of, worst
 
@@ -35,6 +36,8 @@ def simulate(a: Array, b: Array, lengths: Array, out: Array, *, accumulate: bool
 
     check_card(card)
     check_overlap({"a": a, "b": b, "lengths": lengths, "out": out})
+    accumulate = flag("accumulate", accumulate)
+    check_kind(config, GroupedKConfig)
     arrays = described(a, b, lengths, out, dtype, out_dtype)
     problem = ProblemAlongK(arrays, accumulate)
     if problem.empty or not problem.rows:

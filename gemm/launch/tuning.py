@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from ptxkit.cards import Card
-from ptxkit.errors import PtxkitError
+from ptxkit.errors import LaunchError, PtxkitError
 from ptxkit.files import make_folder
 from ptxkit.runtime import driver
 from ptxkit.settings import settings
@@ -29,7 +30,8 @@ from ..config.dense import DenseConfig
 from ..heuristic import table
 from ..heuristic.dense import candidates, heuristic
 from ..heuristic.tuned import kind, knobs, shape_of, tuned
-from ..problem.dense import Arrays, Problem
+from ..problem.dense import Arrays, Problem, short
+from ..problem.options import number
 from .trial import DeviceTimer, Launches
 
 SECONDS = 5.0
@@ -82,10 +84,15 @@ class tuning:  # it is called as a function is: `with gemm.tuning():`
     `seconds` is the time for a shape. `table` is the file (or the folder with a file for each card) in which entries are kept instead of
     the cache directory; those that are there are used. Name it in PTXKIT_TABLE to use it later. `timer` replaces the measurement on the
     device. Blocks may be nested; the innermost counts. A product takes up to 300 MB of device memory while it is tuned, or a copy of its
-    operands and result.
+    operands and result. Raises LaunchError for seconds that are no number from 0 on, and for a table that is no path.
     """
 
     def __init__(self, *, seconds: float = SECONDS, table: str | Path | None = None, timer: MakeTimer | None = None) -> None:
+        seconds = number("seconds", seconds)
+        if not 0 <= seconds < math.inf:
+            raise LaunchError(f"seconds={seconds}: it is the time for a shape, a number from 0 on")
+        if not (table is None or (isinstance(table, str | Path) and str(table))):
+            raise LaunchError(f"table={short(table)}: it is the path of a .json file or of a folder, or None for the cache directory")
         self._wish = Wish(seconds, None if table is None else Path(table).expanduser().absolute(), timer)
 
     def __enter__(self) -> None:

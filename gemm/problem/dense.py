@@ -319,9 +319,15 @@ def check_words(activation: Any, accumulate: Any) -> None:
     configuration, which is kept by it, so that it can be hashed."""
     named = isinstance(activation, str) and activation in ACTIVATIONS
     if not (activation is None or named or (callable(activation) and type(activation).__hash__ is not None)):
-        raise LaunchError(f"activation={activation!r}: it is one of {', '.join(ACTIVATIONS)}, or a function of one register")
+        raise LaunchError(f"activation={short(activation)}: it is one of {', '.join(ACTIVATIONS)}, or a function of one register")
     if not (isinstance(accumulate, str) and accumulate in ("f32", "f16")):
-        raise LaunchError(f"accumulate={accumulate!r}: sums are 'f32' or 'f16'")
+        raise LaunchError(f"accumulate={short(accumulate)}: sums are 'f32' or 'f16'")
+
+
+def short(value: Any) -> str:
+    """What an argument is, in one line that a sentence has room for."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def stored(direct: Direct | None, out: type[Scalar], tile: Tile, scheduler: Scheduler, wanted: Store | None = None, *,
@@ -357,8 +363,9 @@ def type_name(dtype: Any) -> str | None:
     name = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
     word = NAMES.get(name, name)
     if word not in RESULTS:
-        raise LaunchError(f"out_dtype={dtype!r}: the result is {', '.join(RESULTS)}")
+        raise LaunchError(f"out_dtype={short(dtype)}: the result is {', '.join(RESULTS)}")
     return word
 
 
-__all__ = ["PLAIN", "Arrays", "Lines", "Options", "Problem", "check_forwards", "check_words", "extents", "operand", "result", "type_name"]
+__all__ = ["PLAIN", "Arrays", "Lines", "Options", "Problem", "check_forwards", "check_words", "extents", "operand", "result", "short",
+           "type_name"]

@@ -22,7 +22,7 @@ from ..config.grouped_parts import Scatter, Vectors
 from ..config.parts import BlockScaled, Promoted, Promotion, ScaleLoad, Sums, TensorCoreSums, ThreadScaled
 from ..scheduler.group_table import Layout
 from ..scheduler.grouped import ORDERS, Order
-from .dense import MOST_EXTENT, Lines, check_forwards
+from .dense import MOST_EXTENT, Lines, check_forwards, short
 from .lines import settled_strides
 from .scales import check_contiguous_rows, check_contiguous_vector, check_near, group_scale_kind, taken_by_groups
 
@@ -107,7 +107,7 @@ class GroupProblem:
         self.x, self.w, self.out = TYPES[x.dtype], TYPES[w.dtype], TYPES[out.dtype]
         self._lengths(arrays.lengths)
         if options.order is not None and options.order not in ORDERS:
-            raise LaunchError(f"order={options.order!r}: it is {', '.join(ORDERS)}, or None")
+            raise LaunchError(f"order={short(options.order)}: it is {', '.join(ORDERS)}, or None")
         mean = options.mean_tokens
         if mean is not None and not mean > 0:
             raise LaunchError(f"mean_tokens={mean}: it is the expected number of rows of a group, more than 0; None is rows / groups")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,16 +18,18 @@ from ptxkit import gemm
 from ptxkit.errors import LaunchError, NoDriverError
 from ptxkit.gemm import Adapter
 from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.grouped import GroupedConfig, GroupOperands, SwapAB, TokensAsRows
 from ptxkit.gemm.config.parts import ClusterShape, Dynamic, Loads, SplitK, StreamK, TensorCopies, Tile
 from ptxkit.gemm.launch import adapter
 from ptxkit.gemm.launch.grid import COUNTER_BYTES, Grid
 from ptxkit.gemm.launch.simulate import simulate
+from ptxkit.gemm.launch.simulate_grouped import simulate as simulate_groups
 from ptxkit.gemm.problem.dense import PLAIN, Arrays, Options, Problem
 from ptxkit.gemm.problem.lines import operand
 from ptxkit.gemm.problem.options import options
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
-from ptxkit.types import f16, f32
+from ptxkit.types import TYPES, bf16, e4m3, f16, f32
 
 pytestmark = pytest.mark.pure
 
@@ -61,11 +64,12 @@ A, B, OUT = array((16, 32)), array((32, 8), pointer=0x20000), array((16, 8), poi
 FP8 = {"a": array((16, 256), "e4m3"), "b": array((256, 128), "e5m2", (1, 256)), "out": array((16, 128))}
 
 
-WRONG = [("alpha", None), ("alpha", "2"), ("alpha", np.ones(2)), ("alpha", 1j), ("alpha", 1e39), ("beta", [1.0]), ("activation", ["relu"]),
-         ("activation", np.array("relu")), ("activation", b"relu"), ("accumulate", None), ("accumulate", ["f32"]), ("fast_accum", "yes"),
-         ("fast_accum", np.ones(2)), ("fast_accum", 2), ("batch_invariant", "no"), ("batch_invariant", None),
-         ("batch_invariant", np.ones(2)),
-         ("config", "128x128"), ("config", {}), ("config", DenseConfig)]
+WRONG = [("alpha", None), ("alpha", "2"), ("alpha", np.ones(2)), ("alpha", np.ones(1)), ("alpha", 1j), ("alpha", 1e39), ("beta", [1.0]),
+         ("beta", np.zeros(1)), ("activation", ["relu"]), ("activation", np.array("relu")), ("activation", np.array([None])),
+         ("activation", np.zeros((9, 9))), ("activation", b"relu"), ("accumulate", None), ("accumulate", ["f32"]),
+         ("accumulate", np.array("f32")), ("accumulate", np.zeros((9, 9))), ("fast_accum", "yes"), ("fast_accum", np.ones(2)),
+         ("fast_accum", np.array([None])), ("fast_accum", 2), ("batch_invariant", "no"), ("batch_invariant", None),
+         ("batch_invariant", np.ones(2)), ("config", "128x128"), ("config", {}), ("config", DenseConfig)]
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG, ids=lambda value: str(value).replace(" ", "")[:30])
@@ -74,6 +78,7 @@ def test_options_of_other_types_are_one_sentence_from_all(name: str, value: Any)
     said = Adapter.can_implement(A, B, OUT, **{name: value})
     assert said is not None
     assert said.startswith(f"{name}=")
+    assert "\n" not in said
     x = np.ones((4, 8), np.float16)
     out = np.full((4, 4), 7, np.float16)
     for call in (lambda: gemm.gemm(A, B, OUT, **{name: value}), lambda: simulate(x, x.T, out, **{name: value})):
@@ -83,10 +88,84 @@ def test_options_of_other_types_are_one_sentence_from_all(name: str, value: Any)
     assert (out == 7).all()
 
 
+NUMBERS = array((3,), "s32", pointer=0x40000)
+ADDRESSES = array((2,), "s64", pointer=0x50000)
+OTHERS: dict[Callable[..., Any], dict[str, Any]] = {
+    gemm.group_gemm: {"x": A, "w": array((2, 8, 32), pointer=0x60000), "cu_seqlens": NUMBERS, "out": OUT},
+    gemm.group_gemm_k: {"a": A, "b": array((16, 8), pointer=0x60000), "cu_seqlens": NUMBERS},
+    gemm.group_gemm_pointers: {"x": ADDRESSES, "w": ADDRESSES, "out": ADDRESSES, "sizes": array((2, 3), "s32"), "dtype": "bf16"},
+    gemm.quantize: {"x": A}, gemm.combine: {"y": A, "place": array((5, 2), "s32", pointer=0x60000)},
+    gemm.choose_experts: {"logits": array((16, 8), "f32"), "top": 2}, gemm.sort_choices: {"experts": array((16, 2), "s32"), "count": 8}}
+
+
+@pytest.mark.parametrize(("call", "name", "value"), [
+    (gemm.group_gemm, "check_lengths", np.ones(2)), (gemm.group_gemm, "check_lengths", "no"),
+    (gemm.group_gemm, "activation", np.ones((9, 9))), (gemm.group_gemm, "order", np.ones((9, 9))),
+    (gemm.group_gemm_k, "accumulate", np.ones(2)), (gemm.group_gemm_k, "accumulate", "no"), (gemm.group_gemm_k, "config", {}),
+    (gemm.group_gemm_k, "config", "128x128"), (gemm.group_gemm_pointers, "dtype", ["bf16"]), (gemm.group_gemm_pointers, "dtype", "f32"),
+    (gemm.group_gemm_pointers, "w_dtype", np.ones(2)), (gemm.group_gemm_pointers, "out_dtype", {}),
+    (gemm.group_gemm_pointers, "out_dtype", "e4m3"), (gemm.group_gemm_pointers, "mean_tokens", None),
+    (gemm.group_gemm_pointers, "mean_tokens", [128]), (gemm.group_gemm_pointers, "fast_accum", "no"),
+    (gemm.group_gemm_pointers, "batch_invariant", None), (gemm.group_gemm_pointers, "config", "128x128"),
+    (gemm.quantize, "kind", np.ones((9, 9))), (gemm.quantize, "transposed", np.ones(2)), (gemm.choose_experts, "top", "2"),
+    (gemm.choose_experts, "top", 2.0), (gemm.choose_experts, "over_all", np.ones(2)), (gemm.choose_experts, "out", 5),
+    (gemm.sort_choices, "count", None), (gemm.sort_choices, "count", np.ones(1)), (gemm.sort_choices, "out", (A,))],
+    ids=lambda value: getattr(value, "__name__", str(value).replace(" ", "")[:20]))
+def test_options_of_the_other_products_are_one_sentence(call: Callable[..., Any], name: str, value: Any) -> None:
+    with pytest.raises(LaunchError) as error:
+        call(**{**OTHERS[call], name: value})
+    assert str(error.value).startswith(f"{name}=")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("call", "name"), [
+    *((gemm.group_gemm_pointers, name) for name in ("x", "w", "out", "sizes")), (gemm.combine, "y"), (gemm.combine, "place")],
+    ids=lambda value: getattr(value, "__name__", str(value)))
+def test_an_array_of_the_other_products_that_is_none_is_named(call: Callable[..., Any], name: str) -> None:
+    with pytest.raises(LaunchError, match=f"^{name} is a NoneType, not an array"):
+        call(**{**OTHERS[call], name: None})
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({}, None), ({"x_scale": array((1,), "f32"), "w_scale": array((1,), "f32")}, "its scaled is False"),
+    ({"out_dtype": "f16"}, "its out is bf16, the arguments need f16"), ({"layout": "masked"}, "its layout is masked"),
+    ({"dtype": "e4m3", "fast_accum": False}, "its sums stay in the tensor cores"), ({"batch_invariant": True}, "not batch-invariant"),
+    ({"groups": 100}, "room for 32 groups, sizes has 100")])
+def test_a_configuration_for_other_pointers_is_refused(change: dict[str, Any], words: str | None) -> None:
+    """Its kernel would read the sizes as lengths of another layout, or other types."""
+    given = {"dtype": "bf16", "groups": 2, "layout": "ptr_array", **change}
+    groups, layout, word = given.pop("groups"), given.pop("layout"), TYPES[given["dtype"]]
+    places = array((groups,), "s64", pointer=0x50000)
+    config = GroupedConfig(GroupOperands(word, word, bf16, layout, max_groups=32),
+                           SwapAB() if "batch_invariant" in change else TokensAsRows(), Tile(64, 64))
+    with pytest.raises(NoDriverError if words is None else LaunchError, match=words):
+        gemm.group_gemm_pointers(places, places, places, array((groups, 3), "s32"), **given, config=config)
+
+
+@pytest.mark.parametrize(("out", "fast_accum", "words"), [
+    (np.float32, None, "its out is bf16, the arguments need f32"), (ml_dtypes.bfloat16, False, "its sums stay in the tensor cores")])
+def test_a_configuration_for_other_groups_is_refused_on_the_cpu_device_too(out: Any, fast_accum: bool | None, words: str) -> None:
+    config = GroupedConfig(GroupOperands(e4m3, e4m3, bf16, max_groups=32), tile=Tile(64, 64))
+    x, w = np.ones((4, 32), ml_dtypes.float8_e4m3fn), np.ones((2, 8, 32), ml_dtypes.float8_e4m3fn)
+    with pytest.raises(LaunchError, match=words):
+        simulate_groups(x, w, np.array([0, 1, 4], np.int32), np.ones((4, 8), out), config=config, fast_accum=fast_accum)
+
+
+@pytest.mark.parametrize("name", ["a", "b", "out"])
+def test_an_array_that_is_none_is_named(name: str) -> None:
+    arguments: dict[str, Any] = {"a": A, "b": B, "out": OUT, name: None}
+    said = Adapter.can_implement(**arguments)
+    assert str(said).startswith(f"{name} is a NoneType, not an array")
+    if name != "out":
+        with pytest.raises(LaunchError) as error:
+            gemm.gemm(**arguments)
+        assert str(error.value) == said
+
+
 def test_options_may_be_those_of_numpy() -> None:
     """A flag of NumPy says what Python's says: sums that leave the tensor cores are not those of `fast_accum=np.False_` alone."""
     assert options(np.float32(2), np.int64(0), None, "f32", np.False_, np.True_) == Options(2.0, 0.0, None, "f32", False, True)
-    assert options(1, 0, None, "f32", None, False) == PLAIN
+    assert options(1, 0, None, "f32", None, False) is PLAIN
     assert options(*[1.0, 0.0, None, "f32", 0, 1]).fast_accum is False
 
 

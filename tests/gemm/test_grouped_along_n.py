@@ -13,7 +13,7 @@ from ptxkit.gemm.config.grouped import GroupedConfig, GroupOperands, StagedGroup
 from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Cooperative, Direct, Pingpong, Tile
 from ptxkit.gemm.heuristic.grouped import heuristic
 from ptxkit.gemm.launch.group_kernels import kernel_of
-from ptxkit.gemm.launch.grouped import _check_config
+from ptxkit.gemm.launch.grouped import check_config
 from ptxkit.gemm.launch.simulate_grouped import simulate
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.runtime.toolchain import assemble
@@ -150,4 +150,4 @@ def test_what_cannot_be_is_said_in_one_sentence() -> None:
     half = GroupOperands(f16, f16, f16, max_groups=32)
     of_halves = view("f16", 16, 64), view("f16", 2, 48, 64, strides=(48 * 64, 1, 48)), lengths, view("f16", 16, 48)
     with pytest.raises(LaunchError, match="its w_major is k, the arguments need mn"):
-        _check_config(GroupedConfig(half, tile=Tile(64, 64)), GroupProblem(GroupArrays(*of_halves)))
+        check_config(GroupedConfig(half, tile=Tile(64, 64)), GroupProblem(GroupArrays(*of_halves)))

@@ -14,7 +14,7 @@ from ptxkit.cards import CARDS, H100, H200
 from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig
 from ptxkit.gemm.heuristic import grouped_causes as causes
 from ptxkit.gemm.heuristic.grouped import alone, heuristic
-from ptxkit.gemm.launch.grouped import _check_config
+from ptxkit.gemm.launch.grouped import check_config
 from ptxkit.gemm.problem.grouped import GroupProblem
 from ptxkit.gemm.tools.bench.grouped_cases import Case, case
 from ptxkit.gemm.tools.grouped_example import example
@@ -32,7 +32,7 @@ def test_every_extent_has_a_tile_on_every_card(groups, tokens, columns, depth, c
     assert causes.chooses(problem)
     config = heuristic(problem, CARDS[card])
     assert len(config.kernels) == 1
-    _check_config(config, problem)
+    check_config(config, problem)
     assert config == heuristic(problem, CARDS[card])
 
 

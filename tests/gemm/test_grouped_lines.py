@@ -16,7 +16,7 @@ from ptxkit.gemm.heuristic.group_tile import GroupTile
 from ptxkit.gemm.heuristic.grouped import alone, heuristic
 from ptxkit.gemm.heuristic.grouped_lines import longer, straddles
 from ptxkit.gemm.heuristic.grouped_tiles import TALL_PAIR, tiles_of
-from ptxkit.gemm.launch.grouped import _check_config
+from ptxkit.gemm.launch.grouped import check_config
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupProblem
 from ptxkit.gemm.tools.bench.grouped_cases import Case
 from ptxkit.gemm.tools.grouped_example import example
@@ -148,7 +148,7 @@ def test_what_is_verified_on_a_card_has_every_layout_of_scales_and_results():
         for each in config.kernels if config is not None else ():
             assert (each.elements == 1) == problem.by_element
             if not problem.in_parts:
-                _check_config(each, problem)
+                check_config(each, problem)
         seen |= {name for name, there in (("parts", problem.in_parts), ("apart", problem.scales_apart), ("elements", problem.by_element),
                                           ("gate", problem.gate_step < 128), (problem.scale_load, problem.block_scales)) if there}
     assert seen == {"parts", "apart", "elements", "gate", "warp", "lines", "bulk"}

@@ -242,7 +242,7 @@ def view(dtype: str, *shape: int) -> ArrayView:
 @pytest.mark.parametrize(("change", "sentence"), [
     ({"sizes": view("s64", 4, 3)}, "sizes has elements"), ({"sizes": view("s32", 4, 2)}, "sizes has shape"),
     ({"x": view("s64", 3)}, "addresses"), ({"w": view("f32", 4)}, "addresses"), ({"dtype": "f64"}, "f64"),
-    ({"w_dtype": "f16"}, "w must have bf16"), ({"out_dtype": "e4m3"}, "result"),
+    ({"w_dtype": "f16"}, "w must have bf16"), ({"out_dtype": "e4m3"}, "out_dtype='e4m3': it is bf16, f16, f32"),
     ({"mean_tokens": 0}, "more than 0"), ({"x_scale": view("f32", 1)}, "w_scale is missing"),
     ({"x_scale": view("f32", 4, 1), "w_scale": view("f32", 4)}, "x has one scale")], ids=str)
 def test_bad_pointers_are_a_sentence(change, sentence):

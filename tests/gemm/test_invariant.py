@@ -31,7 +31,7 @@ from ptxkit.gemm.heuristic.ptr_array import heuristic as pointers_heuristic
 from ptxkit.gemm.heuristic.table import Table, file_name
 from ptxkit.gemm.heuristic.tuned import kind, tuned
 from ptxkit.gemm.launch.dense import card_of, check_config
-from ptxkit.gemm.launch.grouped import _check_config
+from ptxkit.gemm.launch.grouped import check_config as check_groups
 from ptxkit.gemm.launch.on_cpu import view_of
 from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.gemm.launch.simulate_grouped import simulate as group_simulate
@@ -267,10 +267,10 @@ def test_a_group_whose_stages_are_longer_is_seen_and_what_varies_is_refused():
     swapped = GroupedConfig(GroupOperands(bf16, bf16, f32), SwapAB(), Tile(64, 64))
     problem = GroupProblem(GroupArrays(view("bf16", 49, 512), view("bf16", 2, 64, 512), view("s32", 3), view("f32", 49, 64)),
                            GroupOptions(batch_invariant=True))
-    _check_config(plain, problem)
+    check_groups(plain, problem)
     for config in (longer, swapped):
         with pytest.raises(LaunchError, match="not batch-invariant"):
-            _check_config(config, problem)
+            check_groups(config, problem)
 
 
 @pytest.mark.parametrize("card", [H100, H200], ids=lambda card: card.name)

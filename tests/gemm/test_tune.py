@@ -216,11 +216,13 @@ def test_what_is_written_comes_back(tmp_path_factory, entries):
     '{"schema": 2, "device": "x", "entries": {"bf16/bf16/nt": {"4096": {"config": {}}}}}',
     '{"schema": 2, "device": "x", "entries": {"bf16": {"1x1x1": {"config": {}}}}}',
     '{"schema": 2, "device": "x", "entries": {"bf16/bf16/nt": {"1x1x1": {"config": 3}}}}',
-    '{"schema": 2, "device": "x", "entries": {"bf16/bf16/nt": {"1x1x1": {}}}}'])
+    '{"schema": 2, "device": "x", "entries": {"bf16/bf16/nt": {"1x1x1": {}}}}',
+    *('{"schema": 2, "device": "NVIDIA H200", "entries": {"bf16/bf16/nt": {"EXTENTS": {"config": {}}}}}'.replace("EXTENTS", extents)
+      for extents in ("0x1x1", "0x2x1x1", "9" * 400 + "x1x1", "9" * 5000 + "x1x1", "\u0661x1x1"))], ids=lambda text: text[:90])
 def test_what_is_no_table_is_refused_and_never_in_the_way(text, user_tables):
     path = user_tables / file_name(DEVICE)
     path.parent.mkdir()
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(TableError, match=path.name):
         Table.read(path)
     assert lookup(CARD, "bf16/bf16/nt", 1, 1, 1) is None

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from ptxkit import __version__
+from ptxkit import __version__, gemm
 from ptxkit.cards import H100, H200, Card
+from ptxkit.errors import LaunchError
 from ptxkit.gemm.heuristic import table as tables
 from ptxkit.gemm.heuristic.table import Table, file_name, keep, lookup
 from ptxkit.gemm.heuristic.tuned import kind, knobs
@@ -140,3 +141,12 @@ def test_what_is_kept_is_json_that_can_be_read(wishes, tmp_path) -> None:
     data = json.loads((tmp_path / "deep" / "table.json").read_text())
     assert (data["device"], data["sms"], data["version"]) == (CARD.name, 132, __version__)
     assert kind(problem_of()) == KIND
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    *(("seconds", value) for value in ("5", None, -1, float("nan"), float("inf"), [5])),
+    *(("table", value) for value in (5, "", b"team.json", []))], ids=str)
+def test_a_block_that_cannot_be_is_refused_where_it_begins(name: str, value: object) -> None:
+    """Not at the first use of a shape."""
+    with pytest.raises(LaunchError, match=f"^{name}="):
+        gemm.tuning(**{name: value})
