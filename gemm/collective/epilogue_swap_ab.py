@@ -56,10 +56,10 @@ class SwapABStore:
         if type_ is f32:
             at = token + (self.lane & 3) * 2
             for half in range(2):
-                begin = feature + 8 * half if half else feature
-                place = self.out.at(at, begin + (self.lane >> 2), batch)
+                own = (feature + 8 * half if half else feature) + (self.lane >> 2)
+                place = self.out.at(at, own, batch)
                 for i, value in enumerate(values[2 * half:2 * half + 2]):
-                    st.global_.f32(place.at(self.out.row_stride) if i else place, value, pred=(begin < edges.m) & (at + i < edges.n))
+                    st.global_.f32(place.at(self.out.row_stride) if i else place, value, pred=(own < edges.m) & (at + i < edges.n))
             return
         pack, turn = opcode(f"cvt.rn.{type_.__name__}x2.f32"), movmatrix.sync.aligned.m8n8.trans.b16
         low, high = (turn(pack(values[i + 1], values[i])) for i in (0, 2))

@@ -81,6 +81,9 @@ class PointerProblem:
         check_kind(config, GroupedConfig)
         check_operands(config.operands, GroupOperands(self.x, self.w, self.out, "ptr_array", scaled=self.scaled))
         check_sums(config, self.promote, self.invariant)
+        if self.out.bits == 32 and not (config.staged or config.swap_ab) and config.elements > 1:
+            raise LaunchError("this config is not for this problem: rows of 32-bit results may end within a block of 8 columns, take "
+                              "store=Direct(1) or StagedGroups()")
         if min(self.groups, CAPACITIES[-1]) > config.operands.max_groups:
             raise LaunchError(f"this config has room for {config.operands.max_groups} groups, sizes has {self.groups}: take a larger "
                               "max_groups")

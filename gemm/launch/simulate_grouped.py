@@ -226,8 +226,10 @@ def simulate_pointers(matrices: Sequence[tuple[Array, Array, Array]], *, config:
     named = {"sizes": sizes.reshape(-1), "x": addresses[0], "w": addresses[1], "out": addresses[2],
              "workspace": np.zeros(workspace_bytes(chosen.operands.max_groups, "ptr_array") // 4, np.uint32),
              "x_scale": np.zeros(1, np.float32), "w_scale": np.zeros(1, np.float32), "none": np.zeros(1, np.uint8)}
-    maps = [TensorMap(memory[:16].view(array.dtype).reshape(1, -1), box=tuple(reversed(fields.box)), swizzle=fields.swizzle)
-            for array, fields in zip(matrices[0], problem.templates(chosen), strict=True)]
+    x, w, y = (array.dtype for array in matrices[0])
+    y = y if chosen.staged else x                               # direct stores use no map of Y: its template is that of X
+    maps = [TensorMap(memory[:16].view(dtype).reshape(1, -1), box=tuple(reversed(fields.box)), swizzle=fields.swizzle)
+            for dtype, fields in zip((x, w, y), problem.templates(chosen), strict=True)]
     how: dict[str, Any] = {"schedule": schedule, "seed": seed, "check": check}
     report = update_tensormaps.simulate(warps(len(matrices), "ptr_array"), *maps, **problem.update_arguments(named.__getitem__), **how,
                                         **chosen.update)

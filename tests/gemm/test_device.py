@@ -19,7 +19,7 @@ from ptxkit.errors import LaunchError, NoDriverError
 from ptxkit.gemm import Adapter
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.grouped import GroupedConfig, GroupOperands, SwapAB, TokensAsRows
-from ptxkit.gemm.config.parts import ClusterShape, Dynamic, Loads, SplitK, StreamK, TensorCopies, Tile
+from ptxkit.gemm.config.parts import ClusterShape, Direct, Dynamic, Loads, SplitK, StreamK, TensorCopies, Tile
 from ptxkit.gemm.launch import adapter
 from ptxkit.gemm.launch.grid import COUNTER_BYTES, Grid
 from ptxkit.gemm.launch.simulate import simulate
@@ -130,14 +130,17 @@ def test_an_array_of_the_other_products_that_is_none_is_named(call: Callable[...
     ({}, None), ({"x_scale": array((1,), "f32"), "w_scale": array((1,), "f32")}, "its scaled is False"),
     ({"out_dtype": "f16"}, "its out is bf16, the arguments need f16"), ({"layout": "masked"}, "its layout is masked"),
     ({"dtype": "e4m3", "fast_accum": False}, "its sums stay in the tensor cores"), ({"batch_invariant": True}, "not batch-invariant"),
-    ({"groups": 100}, "room for 32 groups, sizes has 100")])
+    ({"groups": 100}, "room for 32 groups, sizes has 100"),
+    ({"out_dtype": "f32", "store": Direct()}, r"rows of 32-bit results may end within a block of 8 columns, take store=Direct\(1\)"),
+    ({"out_dtype": "f32", "store": Direct(1)}, None), ({"store": Direct()}, None)])
 def test_a_configuration_for_other_pointers_is_refused(change: dict[str, Any], words: str | None) -> None:
     """Its kernel would read the sizes as lengths of another layout, or other types."""
-    given = {"dtype": "bf16", "groups": 2, "layout": "ptr_array", **change}
-    groups, layout, word = given.pop("groups"), given.pop("layout"), TYPES[given["dtype"]]
+    given = {"dtype": "bf16", "groups": 2, "layout": "ptr_array", "store": None, **change}
+    groups, layout, store, word = given.pop("groups"), given.pop("layout"), given.pop("store"), TYPES[given["dtype"]]
+    out = f32 if store is not None and "out_dtype" in given else bf16
     places = array((groups,), "s64", pointer=0x50000)
-    config = GroupedConfig(GroupOperands(word, word, bf16, layout, max_groups=32),
-                           SwapAB() if "batch_invariant" in change else TokensAsRows(), Tile(64, 64))
+    config = GroupedConfig(GroupOperands(word, word, out, layout, max_groups=32),
+                           SwapAB() if "batch_invariant" in change else TokensAsRows(), Tile(64, 64), store=store)
     with pytest.raises(NoDriverError if words is None else LaunchError, match=words):
         gemm.group_gemm_pointers(places, places, places, array((groups, 3), "s32"), **given, config=config)
 

@@ -19,12 +19,13 @@ from ptxkit.gemm.config.grouped import DynamicGroups, GroupLoads, StagedGroups, 
 from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Direct, Pingpong, Swizzle, Tile
 from ptxkit.gemm.heuristic.grouped_tiles import SEVERAL
 from ptxkit.gemm.heuristic.ptr_array import ROWS
+from ptxkit.gemm.heuristic.ptr_array import heuristic as pointers_heuristic
 from ptxkit.gemm.launch.ptr_array import PointerArrays, PointerProblem
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem, misfit
 from ptxkit.gemm.tools.grouped_example import example
 from ptxkit.gemm.tools.reference import worst
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
-from ptxkit.types import b32, f32, u32
+from ptxkit.types import b32, e4m3, f32, u32
 from tests.gemm.groups import made, with_defaults
 
 from ..sim.mutants.catalogue import MUTANTS
@@ -106,18 +107,36 @@ def test_every_tile_of_groups_with_matrices_of_their_own(most):
         own_matrices(extents[:groups], mean_tokens=min(most, 9999))
 
 
-def own_matrices(extents, **how):
+@pytest.mark.parametrize("most", [8, 200, 9999])
+@pytest.mark.parametrize(("kind", "out"), [("bfloat16", "float32"), ("float8_e4m3fn", "bfloat16"), ("float8_e4m3fn", "float32")])
+def test_results_may_be_wider_than_operands(kind, out, most):
+    """Of tokens that are columns, whose stores use no map of Y, and that are rows; also of 4 features after the last 8."""
+    more = 4 if out == "float32" else 0
+    own_matrices(((5, 24 + more, 64), (0, 8, 64), (70, 136 + more, 208)), kind, out, mean_tokens=most)
+
+
+@pytest.mark.parametrize("promote", [False, True])
+@pytest.mark.parametrize("groups", [4, 300])
+def test_no_choice_stores_pairs_where_rows_may_end_within_8_columns(groups, promote):
+    """The host does not know N, and rows of 4 features of 32 bits are multiples of 16 bytes."""
+    for mean, invariant in itertools.product((1, *ROWS[:-1], 9999), (False, True)):
+        config = pointers_heuristic(e4m3, e4m3, f32, mean, promote, False, groups, invariant)
+        assert config.staged or config.swap_ab or config.elements == 1, config
+
+
+def own_matrices(extents, kind="bfloat16", out="bfloat16", **how):
     """Groups of these M, N and K against their products in float64."""
     from ptxkit.gemm.launch.simulate_grouped import simulate_pointers
 
-    rng, kind = np.random.default_rng(3), ml_dtypes.bfloat16
-    groups = [(rng.standard_normal((m, k)).astype(kind), rng.standard_normal((n, k)).astype(kind), np.full((m, n), np.nan, kind))
-              for m, n, k in extents]
+    rng, words = np.random.default_rng(3), {"bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float32": "f32"}
+    given, result = np.dtype(kind), np.dtype(out)
+    groups = [(rng.standard_normal((m, k)).astype(np.float32).astype(given), rng.standard_normal((n, k)).astype(np.float32).astype(given),
+               np.full((m, n), np.nan, result)) for m, n, k in extents]
     report = simulate_pointers(groups, ctas=3, **how)
     assert report.findings == report.reasons, str(report)
     for x, w, y in groups:
         a, b = x.astype(np.float64), w.astype(np.float64)
-        assert worst(y.astype(np.float64), a @ b.T, np.abs(a) @ np.abs(b).T, a.shape[1], "bf16") <= 1
+        assert worst(y.astype(np.float64), a @ b.T, np.abs(a) @ np.abs(b).T, a.shape[1], words[out], words[kind]) <= 1
 
 
 @kernel(target="sm_90a", block=64)

@@ -112,6 +112,19 @@ def test_split_k(config: DenseConfig) -> None:
     run_config(config, config.tile.BN + 8, config.tile.BM + 16, config.tile.BK * 4 - 16, sms=4)
 
 
+@pytest.mark.parametrize("reduce", ["workspace", "cluster"])
+@pytest.mark.parametrize("n", [4, 36, 100])
+def test_split_k_writes_no_column_after_the_last(n: int, reduce: Any) -> None:
+    """Where N is no multiple of 8, as it may be of 32-bit results."""
+    rng = np.random.default_rng(n)
+    x, y = normal(rng, "bf16", 9, 256), normal(rng, "bf16", n, 256).T
+    whole = np.full((9, n + 12), np.nan, np.float32)
+    report = simulate(x, y, whole[:, :n], config=swapped(out=f32, tile=Tile(64, 16), scheduler=SplitK(2, reduce)), card=H200.with_sms(4))
+    assert report.verdict in DYNAMIC, str(report)
+    assert np.abs(whole[:, :n] - x.astype(np.float64) @ y.astype(np.float64)).max() < 1e-3
+    assert np.isnan(whole[:, n:]).all()
+
+
 def test_split_k_scales_rows_and_columns() -> None:
     rng = np.random.default_rng(5)
     a_scale, b_scale = (rng.random(shape).astype(np.float32) + 0.5 for shape in ((35, 1), (1, 80)))
