@@ -105,6 +105,7 @@ def _run(options: argparse.Namespace) -> int:
     if on_gpu:
         report = run.on_gpu(product, config, check=options.check, repeat=options.repeat)
     else:
+        shared.say_how_long(product.multiplications)
         report = run.simulated(product, config, card=card, schedule=options.schedule, seed=options.seed, check=options.check)
     print(json.dumps(report) if options.json else "\n".join(report["lines"]))
     return int(report["wrong"])

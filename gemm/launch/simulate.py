@@ -24,7 +24,7 @@ from .aligning import Copy
 from .dense import as_one
 from .grid import COUNTER_BYTES, Grid, kernel_of
 from .on_cpu import Array, bytes_of, check_card, check_overlap, lines_of, part_of, strided, view_of
-from .parts import check_product
+from .parts import check_config
 
 if TYPE_CHECKING:
     from ptxkit.sim import Report
@@ -75,7 +75,7 @@ def simulate(a: Array, b: Array, out: Array, *, c: Array | None = None, alpha: f
         out[...] = 0
         return Report(checked=False)
     if config is not None:
-        check_product(config, problem)
+        check_config(config, problem)
     config = config or heuristic(problem, card)
     grid = Grid.of(problem, config, max(1, card.sms // config.cluster))
     workspace = np.full(max(1, (grid.workspace_bytes - COUNTER_BYTES) // 4), np.nan, np.float32)

@@ -125,6 +125,7 @@ def selection(names: str) -> Selection:
 
 def simulated(product: Product, config: DenseConfig, names: str, card: Any) -> Timeline:
     """On the CPU device, with zeros as operands."""
+    shared.say_how_long(product.multiplications)
     held = {"f16": np.float16, "bf16": np.uint16, "f32": np.float32, "e4m3": np.uint8, "e5m2": np.uint8}
     made = []
     for shape, letter in zip(((product.m, product.k), (product.k, product.n)), product.layout, strict=True):

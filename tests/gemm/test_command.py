@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
+from ptxkit.errors import LaunchError
 from ptxkit.gemm.__main__ import main
+from ptxkit.gemm.tools import run, timeline
 from tests.conftest import why_no_gpu
 
 
@@ -25,6 +27,31 @@ def test_it_shows_resources_executes_and_gives_a_verdict():
     assert "executed on the CPU device" in done.stdout
     assert done.stdout.split("executed on")[1].splitlines()[0].endswith("right")
     assert "verdict: clean" in done.stdout
+
+
+@pytest.mark.ptxas
+def test_a_right_product_with_tickets_is_no_failure(capsys: pytest.CaptureFixture[str]):
+    """The checker has no certificate for who draws which ticket, and says so."""
+    assert main(["run", "--device", "sim", "-m", "200", "-n", "64", "-k", "128", "--set", "scheduler=Dynamic"]) == 0
+    said = capsys.readouterr().out
+    assert "verdict: incomplete" in said
+    assert "order-dependence" in said
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("words", [["run", "--device", "sim"], ["timeline", "--device", "sim"]])
+def test_a_product_that_takes_long_on_the_cpu_is_said_before(words: list[str], monkeypatch, capsys):
+    """4096 x 4096 x 4096 is the default, a GPU's."""
+    def begun(*_: object, **__: object) -> None:
+        raise LaunchError("begun")
+
+    monkeypatch.setattr(run, "simulated", begun)
+    monkeypatch.setattr(timeline, "simulate", begun)
+    for extents, long in ((["-m", "64", "-n", "64", "-k", "64"], False), ([], True)):
+        assert main([*words, *extents]) == 1
+        said = capsys.readouterr().err
+        assert ("takes some 11 minutes: -m, -n and -k make it smaller" in said) == long
+        assert "error: begun" in said
 
 
 @pytest.mark.ptxas

@@ -145,6 +145,20 @@ def test_a_configuration_for_other_pointers_is_refused(change: dict[str, Any], w
         gemm.group_gemm_pointers(places, places, places, array((groups, 3), "s32"), **given, config=config)
 
 
+@pytest.mark.parametrize(("n", "more"), [(100, {}), (100, {"swap_ab": True}), (104, {"loads": Loads(a_rows=8)}),
+                                         (104, {"scheduler": SplitK(9)}), (104, {"tile": Tile(64, 64, 128), "stages": 3})])
+def test_a_configuration_that_does_not_fit_is_refused_on_the_cpu_device_too(n: int, more: dict[str, Any]) -> None:
+    """In the same words: what lies after a row would be written, rows of a left out, or sums be added in another order."""
+    config = DenseConfig(Operands(f16, f16, f16), **{"tile": Tile(64, 64), **more})
+    x, y, out = np.ones((9, 256), np.float16), np.ones((n, 256), np.float16).T, np.ones((9, n), np.float16)
+    said = Adapter.can_implement(array((9, 256), "f16"), array((256, n), "f16", (1, 256)), array((9, n), "f16", pointer=0x80000),
+                                 config=config, batch_invariant=True)
+    assert said is not None
+    with pytest.raises(LaunchError) as error:
+        simulate(x, y, out, config=config, batch_invariant=True)
+    assert str(error.value) == said
+
+
 @pytest.mark.parametrize(("out", "fast_accum", "words"), [
     (np.float32, None, "its out is bf16, the arguments need f32"), (ml_dtypes.bfloat16, False, "its sums stay in the tensor cores")])
 def test_a_configuration_for_other_groups_is_refused_on_the_cpu_device_too(out: Any, fast_accum: bool | None, words: str) -> None:

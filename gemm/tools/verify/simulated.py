@@ -19,6 +19,7 @@ from ptxkit.errors import PtxkitError
 from ptxkit.sim.policy import SCHEDULES
 
 from ...launch.simulate import simulate
+from ..run import faulty
 from . import guarded
 from .dense import Case, expected, kind, legal, operands, result
 from .trials import Checked, wrong
@@ -48,7 +49,7 @@ def check(torch: Any, one: Case, card: Card, schedule: str, seed: int) -> str | 
         report = simulate(out=_numpy(torch, out), card=card, schedule=schedule, seed=seed, **given)
     except PtxkitError as error:
         return f"refused: {error}"
-    if report.checked and report.verdict != "clean" and not (report.verdict == "incomplete" and report.findings == report.reasons):
+    if faulty(report):
         return f"the checker says: {report}"
     return guarded.overwritten(torch, out, [out], "D") or wrong(torch, out, *expected(torch, one, arguments), one.out)
 
