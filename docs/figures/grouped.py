@@ -68,9 +68,9 @@ def deep_gemm_table() -> str:
     return block(lines)
 
 
-def against_commit(which: str) -> Figure:
+def against_commit(which: str, name: str = GROUPED_RANDOM) -> Figure:
     """The time at an earlier commit over that now, the cases of the tables."""
-    return lambda: f"{MEANS[which]([before / after for _, before, after in record(GROUPED_RANDOM)['before and after']['rows']]):.3f}"
+    return lambda: f"{MEANS[which]([before / after for _, before, after in record(name)['before and after']['rows']]):.3f}"
 
 
 def weights_ratio(row: Any) -> float:
@@ -147,7 +147,8 @@ FIGURES: dict[str, Figure] = {
     **{f"{title}.{figure}": grouped_random(of, rows) for title, rows in RANDOM.items()
        for figure, of in {"count": lambda ratios: str(len(ratios)), "mean": lambda ratios: f"{geometric_mean(ratios):.3f}",
                           "p5": lambda ratios: f"{percentile(ratios, 0.05):.3f}", "least": lambda ratios: f"{min(ratios):.3f}"}.items()},
-    **{f"grouped-random.against.{which}": against_commit(which) for which in MEANS},
+    **{f"grouped-random.{card}against.{which}": against_commit(which, name) for which in MEANS
+       for card, name in (("", GROUPED_RANDOM), ("h200.", RANDOM_H200))},
     "moe.table": moe_table,
     "moe.rows": lambda: str(len(record(MOE)["rows"])),
     **{f"{title}.{which}": figure for title, name in (("moe", MOE), ("moe.h200", MOE_H200))
