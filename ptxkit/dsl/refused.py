@@ -154,6 +154,15 @@ class _Equality(_Refused):
         return super().refuse(value)
 
 
+class _Extended(_Refused):
+    """`+` on the right of a list: `words += ld.v4(...)` appends the registers of a Vec, which Python does once the Vec has no answer."""
+
+    def refuse(self, value: Any, *other: Any) -> Any:
+        if other and isinstance(other[0], list) and type(value).__name__ == "Vec":
+            return NotImplemented
+        return super().refuse(value)
+
+
 class NoItems:
     """Values that no item is assigned to, and without operators but for those that a class has. Type checkers know it without these."""
 
@@ -171,7 +180,8 @@ class NoItems:
         __hash__ = object.__hash__
         __eq__, __ne__ = _Equality("=="), _Equality("!=")
         __lt__, __le__, __gt__, __ge__ = _Refused("<"), _Refused("<="), _Refused(">"), _Refused(">=")
-        __add__ = __radd__ = __iadd__ = _Refused("+")
+        __add__ = __iadd__ = _Refused("+")
+        __radd__ = _Extended("+")
         __sub__ = __rsub__ = __isub__ = _Refused("-")
         __mul__ = __rmul__ = __imul__ = _Refused("*")
         __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _Refused("//")

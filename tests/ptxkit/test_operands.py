@@ -240,6 +240,21 @@ def test_loads_and_stores_take_wider_registers() -> None:
 # --------------------------------------------------------------------------------------------------- vectors and sinks
 
 
+def test_a_vector_extends_a_list_and_adds_to_nothing_else() -> None:
+    def kernel(x: Ptr[u32]) -> None:
+        words: list[Any] = []
+        same = words
+        for i in range(2):
+            words += ld.global_.v4.u32(x + 4 * i)
+        assert same is words
+        store.global_.v4.u32(x, words[4:])
+        for other in ((), 1, Vec([1, 2])):
+            with pytest.raises(TraceError, match=r"`\+` is no instruction on a Vec: take its registers one by one"):
+                other + ld.global_.v2.u32(x)
+
+    assert "st.global.v4.u32 [%rd1], {%r4, %r5, %r6, %r7};" in lines(trace(kernel))
+
+
 def test_vectors() -> None:
     def kernel(p: Ptr[f32]) -> None:
         v = ld.global_.v4.f32(p + 4)
