@@ -308,6 +308,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _asked(options: argparse.Namespace) -> tuple[Problem, ...]:
     given = [getattr(options, name) for name in "mnk"]
     one = any(value is not None for value in (*given, options.batch))
+    if options.batch is not None and given == [None] * 3:
+        raise TuneError("--batch is of -m, -n and -k: a shape says its own, as 16x4096x4096x1024 for 16 products")
     if one + (options.shapes is not None) + (options.model is not None) > 1:
         raise TuneError("give -m -n -k, --shapes or --model, not two of them")
     if options.model is None and options.tp is not None:
@@ -329,6 +331,8 @@ WISHES = ("m", "n", "k", "batch", "shapes", "model", "tp", "dtype", "layout", "r
 
 def command(options: argparse.Namespace) -> int:
     """0: tuned, or all prepared; 1: the assembler refused a configuration; 2: options that say nothing."""
+    if options.card is not None and not options.prepare:
+        raise UsageError("--card is of --prepare: what is measured is this machine's card")
     try:
         problems = _asked(options)
     except (TuneError, ShapeError, models.ModelError) as error:

@@ -304,7 +304,9 @@ def test_prepare_assembles_without_a_gpu(capsys):
 
 @pytest.mark.parametrize(("words", "sentence"), [
     (("-m", "3"), "give -m, -n and -k, or --shapes"), (("-m", "3", "--shapes", "512"), "not two of them"),
-    (("--shapes", "nosuch", "--prepare"), "is not a shape")])
+    (("--shapes", "nosuch", "--prepare"), "is not a shape"), (("--shapes", "64x64x64:f16:xx"), "no type of operands and no layout"),
+    (("--shapes", "64", "--batch", "3"), "--batch is of -m, -n and -k"), (("--model", "gpt-2", "--batch", "3"), "--batch is of -m"),
+    (("-m", "3", "-n", "3", "-k", "3", "--card", "h20"), "--card is of --prepare")])
 def test_what_cannot_be_tuned_says_so(words, sentence, capsys):
     assert main(["tune", *words]) == 2
     assert sentence in capsys.readouterr().err

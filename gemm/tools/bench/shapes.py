@@ -249,6 +249,8 @@ def problem(text: str) -> Problem:
             made = replace(made, offset=whole(word[1:]))
         else:
             dtype, _, kind = word.partition("-")
+            if dtype not in OPERAND_TYPES:
+                raise ShapeError(f"{word!r} is no type of operands and no layout: there are {', '.join((*OPERAND_TYPES, *LAYOUTS))}")
             if kind not in ("", "block", "rowcol"):
                 raise ShapeError(f"{word!r} is no type of operands: there are {', '.join(OPERAND_TYPES)}, and of fp8 -block and -rowcol")
             made = replace(made, dtype=dtype, block=kind == "block", rowcol=kind == "rowcol")
