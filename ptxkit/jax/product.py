@@ -67,14 +67,14 @@ def dtype_of(word: str) -> Any:
 
 def by_columns(product: Product, name: str, dtype: Any, shape: Sequence[int]) -> bool:
     """Whether the kernels read this operand column by column, as it is given: XLA then lays it out so. The kernels of groups and of fp8
-    read lines along K, block scales of a lie along M and those of b along K."""
+    read lines along K, block scales of a lie along M and those of b along K; those of a batch follow one another as its rows do."""
     if len(shape) < 2 or product.kind not in ("dense", "groups"):
         return False
     fp8 = jnp.dtype(dtype).itemsize == 1
     if name in ("w", "w_scale"):
         return name in product.turned
     if name in ("a_scale", "x_scale", "b_scale"):
-        return 1 not in shape
+        return 1 not in shape and (product.kind == "groups" or len(shape) == 2)
     return fp8 and name in ("a", "b") and (name == "a") == (name in product.turned)
 
 

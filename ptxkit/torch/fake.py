@@ -53,9 +53,12 @@ def _dense(a: Any, b: Any, options: Options, out_dtype: Any, out: Any, **rest: A
         if out is not None:
             check_out_dtype(seen["out"], out_dtype)
         seen["out"] = _result(seen["a"], shape, dtype, seen.get("out"))
-        if "a_scale" in seen and len(shape) == 2 and in_blocks(*(seen[name] for name in ("a", "b", "a_scale", "b_scale"))):
-            line = -(-seen["a"].shape[1] // LINE) * LINE                          # those that lie otherwise are copied
-            seen["a"], seen["b"] = seen["a"]._replace(strides=(line, 1)), seen["b"]._replace(strides=(1, line))
+        of_blocks = "a_scale" in seen and len(seen["a"].shape) > 1 and len(seen["b"].shape) == 2
+        if of_blocks and in_blocks(*(seen[name] for name in ("a", "b", "a_scale", "b_scale"))):
+            *rows, k = seen["a"].shape
+            line = -(-k // LINE) * LINE                                           # those that lie otherwise are copied
+            seen["a"], seen["b"] = (seen["a"]._replace(strides=contiguous_strides((*rows, line))),
+                                    seen["b"]._replace(strides=(1, line)))
         for part in products(Arrays(**seen)):
             Problem(as_one(part, None), options)
     return a.new_empty(shape, dtype=dtype) if out is None else out

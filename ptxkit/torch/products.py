@@ -95,11 +95,11 @@ def scaled_gemm_out(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None
 
 
 def lines_of_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> tuple[Any, Any]:
-    """a [M, K] and b [K, N] of fp8 as the kernels of block scales read them: contiguous along K, with lines that begin at multiples of 16
-    bytes. An operand that lies otherwise is copied. With other scales both stay as they are. Raises LaunchError for scales of None:
-    `gemm.gemm` would multiply without them."""
+    """a [.., M, K] and b [K, N] of fp8 as the kernels of block scales read them: contiguous along K, with lines that begin at multiples of
+    16 bytes and follow one another. An operand that lies otherwise is copied. With other scales both stay as they are. Raises LaunchError
+    for scales of None: `gemm.gemm` would multiply without them."""
     refuse_missing(scale_a, "scale_a")
-    if a.ndim != 2 or b.ndim != 2 or (lines_along_k(a) and lines_along_k(b.mT)) or not in_blocks(a, b, scale_a, scale_b):
+    if a.ndim < 2 or b.ndim != 2 or (lines_along_k(a) and lines_along_k(b.mT)) or not in_blocks(a, b, scale_a, scale_b):
         return a, b
     reads = f"with block scales its kernels read operands that are contiguous along K, with lines that begin at multiples of {LINE} bytes"
     if not lines_along_k(a):
@@ -112,19 +112,23 @@ def lines_of_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> tuple[Any, An
 
 
 def in_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> bool:
-    """Whether the scales of a [M, K] and b [K, N] are block scales."""
-    return scale_kind(tuple(scale_a.shape), tuple(scale_b.shape), a.shape[0], b.shape[1], a.shape[1]) == "block"
+    """Whether the scales of a [.., M, K] and b [K, N] are block scales. Of a batch those of one block are scales of rows."""
+    rows, batch, seen = math.prod(a.shape[:-1]), len(a.shape) > 2, tuple(scale_a.shape)
+    seen = (rows, seen[-1]) if batch and seen[:-1] == tuple(a.shape[:-1]) else seen
+    blocks = not batch or math.prod(scale_b.shape) > 1
+    return scale_kind(seen, tuple(scale_b.shape), rows, b.shape[1], a.shape[-1], blocks=blocks) == "block"
 
 
 def lines_along_k(x: Any) -> bool:
-    """Whether the rows of an fp8 matrix [lines, K] are contiguous and begin at multiples of 16 bytes."""
-    return x.stride(1) == 1 and not x.stride(0) % LINE and not x.data_ptr() % LINE
+    """Whether the rows of an fp8 matrix [lines, K], or of a batch that is one, are contiguous and begin at multiples of 16 bytes."""
+    together = all(x.stride(i) == x.shape[i + 1] * x.stride(i + 1) for i in range(x.ndim - 2))
+    return together and x.stride(-1) == 1 and not x.stride(-2) % LINE and not x.data_ptr() % LINE
 
 
 def _aligned(x: Any) -> Any:
-    """A copy of an fp8 matrix whose rows begin at multiples of 16 bytes."""
-    rows, k = x.shape
-    return x.new_empty((rows, -(-k // LINE) * LINE))[:, :k].copy_(x)
+    """A copy of fp8 matrices whose rows begin at multiples of 16 bytes."""
+    *rows, k = x.shape
+    return x.new_empty((*rows, -(-k // LINE) * LINE))[..., :k].copy_(x)
 
 
 # ---------------------------------------------------------------------------------------------------------- on the CPU

@@ -16,9 +16,9 @@ from importlib.abc import MetaPathFinder
 from typing import Any, NamedTuple
 
 from ptxkit.errors import LaunchError
-from ptxkit.gemm.problem.scales import scale_kind
 
 from .framework import torch
+from .products import in_blocks
 
 _log = logging.getLogger("ptxkit")
 BLOCK = 128
@@ -153,10 +153,9 @@ def _undivided(a: Any, b: Any, scale_a: Any, scale_b: Any) -> set[Extent]:
     for scale, operand, axes in ((scale_a, a, _of_a(a)), (scale_b, b, _of_b(b))):
         if math.prod(scale.shape) != 1 and not _of_scale(scale, operand, axes):
             whole |= axes.keys() - {"k"}
-    if a.ndim == b.ndim == 2:
-        (m, k), n = a.shape, b.shape[1]
-        if scale_kind(tuple(scale_a.shape), tuple(scale_b.shape), m, n, k) == "block":
-            whole |= {extent for extent, length in (("n", n), ("k", k)) if length % (BLOCK * a.mesh.size())}
+    if a.ndim > 1 and b.ndim == 2 and in_blocks(a, b, scale_a, scale_b):
+        whole |= {extent for extent, length in (("n", b.shape[1]), ("k", a.shape[-1])) if length % (BLOCK * a.mesh.size())}
+        whole |= {"k"} if scale_a.ndim != a.ndim else set()
     return whole
 
 

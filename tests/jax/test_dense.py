@@ -159,3 +159,14 @@ def test_scales(device: Any, kind: str, given: str) -> None:
     size = np.abs(left) @ np.abs(right)
     near(run(a, w, scale_a, scale_b), left @ right + exact(residual), size * 2 * sums(256, a.dtype), jnp.float32)
     assert scaled_gemm(a, w, scale_a, scale_b, transpose_b=True, use_fast_accum=kind != "block").dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("kind", ["row", "block"])
+def test_scales_of_a_batch_are_those_of_its_rows(device: Any, kind: str) -> None:
+    """With one weight they are one product: [2, 3, M, K/128] or [2, 3, M, 1] say what [6 M, K/128] or [6 M, 1] do."""
+    a, scale_a = quantised((24, 256), "a" if kind == "block" else kind)
+    w, scale_w = quantised((144, 256), "b" if kind == "block" else kind)
+    scale_b = scale_w.T if kind == "block" else scale_w
+    whole = scaled_gemm(a, w, scale_a, scale_b, transpose_b=True)
+    batch = scaled_gemm(a.reshape(2, 3, 4, 256), w, scale_a.reshape(2, 3, 4, -1), scale_b, transpose_b=True)
+    assert np.array_equal(exact(batch).reshape(24, 144), exact(whole))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
+import math
 from typing import Any
 
 import pytest
@@ -163,6 +164,25 @@ def test_matrices_with_block_scales_may_lie_anyhow(device: str, caplog: pytest.L
         "operands that are contiguous along K, with lines that begin at multiples of 16 bytes"
         for name, each in (("a", a), ("b", w.T))
         if name in {"row-major b": "b", "column-major a": "a", "lines of 200": "ab", "an odd address": "a"}.get(lying, "")]
+    torch.library.opcheck(ops.scaled_gemm.default, given, test_utils=("test_faketensor",))
+
+
+@pytest.mark.parametrize("lying", ["as they are read", "column-major a", "batches apart", "row-major b", "lines of 200"])
+@pytest.mark.parametrize("outer", [(3,), (2, 3)])
+def test_batches_with_block_scales_may_lie_anyhow(device: str, outer: tuple[int, ...], lying: str) -> None:
+    """A batch with one b has the bits of the product of all its rows."""
+    k, rows = 200 if lying == "lines of 200" else 256, 4 * math.prod(outer)
+    a, w = randn(*outer, 4, k, device=device, dtype=torch.float8_e4m3fn), randn(24, k, device=device, dtype=torch.float8_e4m3fn)
+    scale_a, scale_b = torch.rand(*outer, 4, 2, device=device), torch.rand(2, 1, device=device)
+    exact = ops.scaled_gemm(a.reshape(rows, k), w.T, scale_a.reshape(rows, 2), scale_b)
+    if lying == "row-major b":
+        w = w.T.contiguous().T
+    elif lying == "column-major a":
+        a = a.mT.contiguous().mT
+    elif lying == "batches apart":
+        a = torch.cat([a, a], -2)[..., :4, :]
+    given = a, w.T, scale_a, scale_b
+    assert torch.equal(ops.scaled_gemm(*given).reshape(rows, 24), exact)
     torch.library.opcheck(ops.scaled_gemm.default, given, test_utils=("test_faketensor",))
 
 

@@ -118,6 +118,18 @@ def test_blocks_are_not_divided(m: int, n: int, k: int, scale_a: tuple[int, ...]
             assert of_a.is_shard(1) == (len(scale_a) == 2 and scale_a[1] > 1)
 
 
+@pytest.mark.parametrize(("n", "k", "scale", "divided"), [
+    (512, 512, (4, 8, 4), {0, 1, 2}), (512, 384, (4, 8, 3), {0, 1}), (512, 400, (4, 8, 4), {0, 1}), (512, 512, (32, 4), set())])
+def test_blocks_of_a_batch_are_not_divided(n: int, k: int, scale: tuple[int, ...], divided: set[int]) -> None:
+    """Halves of K = 400 have two scales of four each, and those are not theirs."""
+    from ptxkit.torch.sharding import scaled_gemm
+
+    ways = scaled_gemm(spec(4, 8, k), spec(k, n), spec(*scale), spec(-(-k // 128), 4))
+    found = {a.dim: of_a for _, (a, b, of_a, *_) in ways if a.is_shard()}
+    assert found.keys() == divided
+    assert all(of_a.is_shard(axis) for axis, of_a in found.items())
+
+
 @pytest.mark.parametrize(("scale", "axes"), [((4, 8), {0: 0, 1: 1}), ((4, 8, 1), {0: 0, 1: 1}), ((32,), {}), ((32, 1), {}),
                                              ((1,), {0: None, 1: None})], ids=str)
 def test_scales_of_the_rows_of_a_batch(scale: tuple[int, ...], axes: dict[int, int | None]) -> None:
