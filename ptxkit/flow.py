@@ -17,7 +17,7 @@ from .dsl.division import fast_div
 from .dsl.held import caller
 from .dsl.label import Label
 from .dsl.rebound import Names, check_namesakes
-from .dsl.refused import NoAttributeError, int_of_numpy
+from .dsl.refused import NoAttributeError, int_of_numpy, nothing_carried
 from .dsl.reg import Index, Negated, Ptr, Reg, Special, Vec
 from .dsl.regions import accesses, leaves
 from .dsl.source import line_at, outside
@@ -165,9 +165,7 @@ class Loop(EmittingMethods):
 
         def __setattr__(self, name: str, value: Any) -> None:
             if not name.startswith("_"):
-                raise TraceError(f"`{name}` is the loop's own and is not assigned" if hasattr(type(self), name) else
-                                 f"the loop carries nothing, so that `l.{name} = ...` emits nothing: give the value a place where the loop "
-                                 f"begins, `with loop({name}=zero) as l:`")
+                raise nothing_carried(name, type(self))
             object.__setattr__(self, name, value)
 
     def break_if(self, p: Predicate) -> None:
@@ -362,9 +360,11 @@ class Ring(EmittingMethods):
     not wait in the first round. The position may continue over several loops: `with ring(position, n)`.
     """
 
+    __slots__ = ("parity", "stage", "stages")
+
     def __init__(self, stages: int) -> None:
-        if stages < 1:
-            raise TraceError(f"a ring has at least one stage, not {stages}")
+        if type(stages) is not int or stages < 1:
+            raise TraceError(f"a ring has at least one stage, an int, not {stages!r}")
         builder = current()
         self.stages = stages
         self.stage: Reg[u32] = _set(builder, 0)

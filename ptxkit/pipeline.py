@@ -25,6 +25,8 @@ COUNT = (1 << 20) - 1
 class Stages(EmittingMethods):
     """The mbarriers full[stage] and empty[stage] of a ring of `stages`, and how many arrivals end a phase of each."""
 
+    __slots__ = ("counts", "empty", "full", "stages")
+
     def __init__(self, stages: int, *, producers: int, consumers: int, name: str = "") -> None:
         for what, count in (("producers", producers), ("consumers", consumers)):
             if not isinstance(count, Reg) and (type(count) is not int or not 1 <= count <= COUNT):
@@ -55,6 +57,8 @@ class Pipeline(Stages):
     `generic`: consumers read with ld or ldmatrix what copies write. Then each of them orders its reads before the copies that follow.
     """
 
+    __slots__ = ("bytes", "generic")
+
     def __init__(self, stages: int, *, consumers: int, bytes: int | None = None, producers: int = 1, generic: bool = False,
                  name: str = "") -> None:
         if bytes is not None and producers != 1:
@@ -69,6 +73,9 @@ class Pipeline(Stages):
 
         Emits an xor and the loop of `wait`; and with bytes, here or in the constructor, mbarrier.arrive.expect_tx.
         """
+        number = isinstance(parity, int) and parity in (0, 1)
+        if not number and not (isinstance(parity, Reg) and parity.type.register == "b32"):
+            raise TraceError(f"the parity of a stage is 0, 1 or a 32-bit register, as `ring` gives it, not {parity!r}")
         wait(self.empty[stage], parity ^ 1)
         full, expected = self.full[stage], self.bytes if bytes is None else bytes
         if expected is not None:
@@ -97,6 +104,8 @@ class NamedBarrier(EmittingMethods):
     Without a `number` it gets the lowest one that no object before it has. `NamedBarriers` are several, which a register chooses.
     """
 
+    __slots__ = ("number", "threads")
+
     def __init__(self, threads: int, number: Index | None = None) -> None:
         builder = current()
         _check_threads(threads)
@@ -120,6 +129,8 @@ class NamedBarrier(EmittingMethods):
 
 class NamedBarriers(Handle):
     """`count` named barriers for `threads` threads each. `barriers[i]` is a `NamedBarrier`: for a register one add."""
+
+    __slots__ = ("count", "first", "threads")
 
     def __init__(self, count: int, threads: int) -> None:
         _check_threads(threads)

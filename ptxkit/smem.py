@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, SupportsIndex, TypeVar
 
 from .dsl.ambient import current
-from .dsl.bounds import below
+from .dsl.bounds import below, check_index
 from .dsl.descriptor import Descriptor, step, template
 from .dsl.dropped import refuse_dropped
 from .dsl.plan import SHARED_LIMIT, STATIC_LIMIT, SharedPlan
-from .dsl.refused import NoAttributeError, NoItems, Rebinding, int_of_numpy
+from .dsl.refused import NoAttributeError, NoItems, Rebinding
 from .dsl.reg import Index, Reg, Special, Value
 from .dsl.source import user_position
 from .dsl.trace import Builder
@@ -24,10 +25,6 @@ T = TypeVar("T", bound=Scalar, covariant=True)
 S = TypeVar("S", bound=Scalar)
 
 
-def _symbol(builder: Builder) -> tree.Name:
-    return tree.Name(builder.shared.symbol)
-
-
 def _within(plan: SharedPlan) -> Builder:
     """The trace in progress. Raises TraceError unless it is the trace of the plan's kernel."""
     builder = current()
@@ -37,24 +34,12 @@ def _within(plan: SharedPlan) -> Builder:
     return builder
 
 
-_CONVERTED = {"b64": "`cvt.u32.u64(i)`", "b16": "`cvt.u32.u16(i)`", "f32": "`cvt.rzi.u32.f32(i)`", "f64": "`cvt.rzi.u32.f64(i)`",
-              "pred": "`selp.u32(1, 0, p)`"}
-
-
-def check_index(index: Any) -> None:
-    """Raise TraceError unless `index` is an int or a 32-bit register that holds no float."""
-    kind = index.type.register if isinstance(index, Reg | Special) else None
-    if kind != "b32" and not isinstance(index, int):
-        way = f": write {_CONVERTED[kind]}" if kind in _CONVERTED else int_of_numpy(index)
-        raise TraceError(f"shared memory is indexed with an int or a 32-bit register, not {index!r}{way}")
-
-
 def base_register(builder: Builder) -> Reg[u32]:
     """The shared-window address of the plan's start, in a register."""
 
     def make() -> Reg[u32]:
         result = builder.register(u32)
-        builder.emit("mov.u32", (result.operand(), _symbol(builder)))
+        builder.emit("mov.u32", (result.operand(), tree.Name(builder.shared.symbol)))
         return result
 
     return builder.memo(("smem",), (), make)
@@ -74,10 +59,13 @@ class SharedAddress(Value):
         self.plan = current().shared
         self.seen = -1
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
     def operand(self) -> tree.Address:
         builder = _within(self.plan)
         self.seen = builder.now
-        base = _symbol(builder) if self.dynamic is None else self.dynamic.operand()
+        base = tree.Name(builder.shared.symbol) if self.dynamic is None else self.dynamic.operand()
         return tree.Address(base, self.offset)
 
     def register(self) -> Reg[u32]:
@@ -91,14 +79,12 @@ class SharedAddress(Value):
         def make() -> Reg[u32]:
             result = builder.register(u32)
             if self.dynamic is None:
-                builder.emit("mov.u32", (result.operand(), tree.Offset(_symbol(builder), self.offset)))
+                builder.emit("mov.u32", (result.operand(), tree.Offset(tree.Name(builder.shared.symbol), self.offset)))
             else:
                 builder.emit("add.u32", (result.operand(), self.dynamic.operand(), tree.Integer(self.offset)))
             return result
 
-        if self.dynamic is not None and not self.offset:
-            return self.dynamic
-        return builder.memo(("address", self.offset), inputs, make)
+        return builder.memo(("address", self.offset), inputs, make) if self.dynamic is None or self.offset else self.dynamic
 
     def plus(self, index: Index, stride: int) -> tuple[int, Reg[u32] | None]:
         """(offset, register part) of the place `index * stride` bytes after this one."""
@@ -146,11 +132,16 @@ class Shared(SharedAddress, Generic[T]):
         refuse_dropped("place + i")
         return self.at(index)
 
+    def __getitem__(self, index: Index) -> Shared[T]:
+        return self.at(index)
+
     if not TYPE_CHECKING:
         __iadd__ = Rebinding("+")
 
-    def __getitem__(self, index: Index) -> Shared[T]:
-        return self.at(index)
+    def __iter__(self) -> Iterator[Shared[T]]:
+        if self.count is None:
+            raise TraceError("an element of an array is one place: `for place in array` takes each of a whole array while tracing")
+        return (self[i] for i in range(self.count))
 
 
 class MBarrier(SharedAddress):
@@ -172,6 +163,8 @@ class MBarriers(Handle):
     threads that execute each arrive (None: a run-time value).
     """
 
+    __slots__ = ("arrivals", "base", "checked", "count", "counts", "initial", "name", "offset", "plan", "position", "waited")
+
     def __init__(self, offset: int, count: int, name: str, checked: bool = True) -> None:
         self.base: Reg[u32] | None = None
         self.plan = current().shared
@@ -187,6 +180,9 @@ class MBarriers(Handle):
 
     def __len__(self) -> int:
         return self.count
+
+    def __iter__(self) -> Iterator[MBarrier]:
+        return (self[i] for i in range(self.count))
 
     def __getitem__(self, index: Index) -> MBarrier:
         if isinstance(index, int) and not 0 <= index < self.count:
@@ -344,8 +340,10 @@ class TileView(SharedAddress, Generic[T]):
         self.seen = builder.now
         if not isinstance(k, int):
             raise TraceError(f"the depth of a descriptor is an int, not {k!r}: unroll the depth in Python, or choose a stage by register")
-        if k < 0 or (isinstance(mn, int) and mn < 0):
-            raise TraceError(f"a descriptor at row {mn}, depth {k} begins before its tile: both count from 0")
+        rows, columns = (self.outer, self.inner) if self.layout.major == "k" else (self.inner, self.outer)
+        if not 0 <= k < columns or (isinstance(mn, int) and not 0 <= mn < rows):
+            raise TraceError(f"a descriptor at row {mn}, depth {k} begins outside of its tile, which has {rows} rows and a depth of "
+                             f"{columns}: both count from 0")
         fixed = template(self.layout)
         dynamic = self.dynamic
         if isinstance(mn, int):
@@ -372,7 +370,6 @@ class TileView(SharedAddress, Generic[T]):
             return result
 
         made = builder.memo(("descriptor", fixed + (constant >> 4)), (wide,), make)
-        rows, columns = (self.outer, self.inner) if self.layout.major == "k" else (self.inner, self.outer)
         inner = k if self.layout.major == "k" else mn if isinstance(mn, int) else 0
         return Descriptor(made, self.layout, rows - mn if isinstance(mn, int) else None, columns - k,
                           inner * self.layout.element_bytes % self.layout.span_bytes)
@@ -396,6 +393,8 @@ def check_view(view: Any, what: str) -> None:
 class Tile(NoItems, Handle, Generic[T]):
     """A tile for each of `stages` stages. `tile[stage]` is a view; `stage` is an int or a register."""
 
+    __slots__ = ("layout", "offset", "plan", "stages")
+
     def __init__(self, layout: Layout, offset: int, stages: int) -> None:
         self.plan = current().shared
         self.layout = layout
@@ -404,6 +403,9 @@ class Tile(NoItems, Handle, Generic[T]):
 
     def __len__(self) -> int:
         return self.stages
+
+    def __iter__(self) -> Iterator[TileView[T]]:
+        return (self[i] for i in range(self.stages))
 
     @property
     def stage_bytes(self) -> int:

@@ -41,7 +41,7 @@ LAYERS = (
      "dsl.trace", "dsl.coordinates", "dsl.plan", "smem", "dsl.tensormap", "dsl.special", "dsl.module"),
     ("dsl.function", "dsl.convert", "dsl.rules", "ptx", "dsl.division", "dsl.carried", "dsl.named", "flow", "idioms",
      "dsl.debug", "dsl.marks", "dsl.raw", "fragments", "reductions", "copies", "pipeline"),
-    ("dsl.parameters", "dsl.scopes", "dsl.arguments", "dsl.lines", "dsl.traced", "dsl.kernel", "runtime.joining"),
+    ("dsl.misused", "dsl.parameters", "dsl.scopes", "dsl.arguments", "dsl.lines", "dsl.traced", "dsl.kernel", "runtime.joining"),
     ("runtime.cache", "runtime.toolchain", "runtime.driver", "inspect", "explain", "check", "sim"),
     ("runtime.arrays", "runtime.overlap", "runtime.images", "runtime.launcher", "runtime.launch", "runtime.compiled", "proof"),
     ("measure",),

@@ -1,10 +1,12 @@
-"""What the registers that loops count stay below: a stage beyond those of a tile or of barriers is an error where it is indexed."""
+"""What indexes shared memory, and what the registers that loops count stay below: a stage beyond those of a tile or of barriers is an
+error where it is indexed."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..errors import TraceError
+from .refused import int_of_numpy
 from .reg import Reg, Special
 
 
@@ -16,6 +18,18 @@ def below(index: Any, count: int, what: str, of: str) -> None:
                          f"as `i % {count}`")
 
 
+_CONVERTED = {"b64": "`cvt.u32.u64(i)`", "b16": "`cvt.u32.u16(i)`", "f32": "`cvt.rzi.u32.f32(i)`", "f64": "`cvt.rzi.u32.f64(i)`",
+              "pred": "`selp.u32(1, 0, p)`"}
+
+
+def check_index(index: Any) -> None:
+    """Raise TraceError unless `index` is an int or a 32-bit register that holds no float."""
+    kind = index.type.register if isinstance(index, Reg | Special) else None
+    if kind != "b32" and not isinstance(index, int):
+        way = f": write {_CONVERTED[kind]}" if kind in _CONVERTED else int_of_numpy(index)
+        raise TraceError(f"shared memory is indexed with an int or a 32-bit register, not {index!r}{way}")
+
+
 def thread_register(thread: Any, what: str) -> Reg[Any]:
     """The number of a thread in a register; a special register is read. Raises TraceError for anything else, which all threads share."""
     thread = thread.read() if isinstance(thread, Special) else thread
@@ -24,4 +38,4 @@ def thread_register(thread: Any, what: str) -> Reg[Any]:
     return thread
 
 
-__all__ = ["below", "thread_register"]
+__all__ = ["below", "check_index", "thread_register"]

@@ -18,6 +18,7 @@ from .ambient import tracing, tracing_now
 from .author import by_name, hints_of, plain_function
 from .computed import Dim, computed, dims
 from .dropped import said
+from .misused import run
 from .module import ModuleBuilder
 from .names import identifier, symbol
 from .parameters import Parameter, Record, argument, declared, described, flat, values
@@ -390,7 +391,7 @@ class Kernel(Traceable, Generic[P]):
                 parameters += tuple(Parameter(*each) for each in begun(builder, marks))
             arguments = [argument(builder, p, here) for p in parameters[:len(self._positional)]]
             check_called(self.function)
-            returned = self._call(*arguments, **config)
+            returned = run(self._call, *arguments, **config)
             if returned is not None:
                 raise TraceError(f"kernel `{self.name}` returned {returned!r}: a kernel returns nothing, it stores its results", here)
             body = builder.finish()

@@ -48,6 +48,13 @@ def not_of_a_count(name: str, what: str) -> str | None:
             "`i = mov.u32(0)`, with `l.break_if(i >= n)` first in its body and `add.u32(i, i, 1)` last")
 
 
+def nothing_carried(name: str, loop: type) -> TraceError:
+    """The error of `l.total = x` where the loop carries nothing."""
+    return TraceError(f"`{name}` is the loop's own and is not assigned" if hasattr(loop, name) else
+                      f"the loop carries nothing, so that `l.{name} = ...` emits nothing: give the value a place where the loop begins, "
+                      f"`with loop({name}=zero) as l:`")
+
+
 def not_of_a_register(name: str, reg: Any) -> str | None:
     """Why a register has not a name that loops have, and the way out. None for other names."""
     if name in ("index", "stage", "parity"):
@@ -311,4 +318,4 @@ class NoQuotient:
 
 
 __all__ = ["InPlace", "NoAttributeError", "NoItems", "NoQuotient", "NotRead", "Rebinding", "int_of_numpy", "integers_only",
-           "not_of_a_count", "not_of_a_register"]
+           "not_of_a_count", "not_of_a_register", "nothing_carried"]

@@ -30,9 +30,14 @@ class Handle:
 
     __slots__ = ()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
 
 class EmittingMethods(Handle):
     """What has methods that emit, and is kept in a name: pipelines, barriers, rings, loops."""
+
+    __slots__ = ()
 
     def __init_subclass__(cls) -> None:
         _methods.update(name for name, value in vars(cls).items() if isinstance(value, FunctionType) and not name.startswith("_"))

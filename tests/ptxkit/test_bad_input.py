@@ -215,7 +215,7 @@ def test_a_wgmma_must_find_what_it_reads_in_the_tile() -> None:
         multiply(lambda: smem.tile(bf16, (128, 64))[0].desc(mn=96))
 
     def depth() -> None:
-        multiply(lambda: smem.tile(bf16, (64, 64))[0].desc(64))
+        multiply(lambda: smem.tile(bf16, (64, 72), swizzle=16)[0].desc(64))
 
     def type_() -> None:
         multiply(lambda: smem.tile(f16, (64, 64))[0].desc())
@@ -226,7 +226,7 @@ def test_a_wgmma_must_find_what_it_reads_in_the_tile() -> None:
     here = multiply.__code__.co_firstlineno + 2
     refused(rows, "operand `b_desc` reads 64 rows x 16 of depth, the tile has 32 x 64 from there on", at=here)
     refused(past_the_rows, "reads 64 rows x 16 of depth, the tile has 32 x 64", at=here)
-    refused(depth, "the tile has 64 x 0 from there on", at=here)
+    refused(depth, "the tile has 64 x 8 from there on", at=here)
     refused(type_, "reads bf16, the tile has f16", at=here)
     refused(straddles, "reads 128 contiguous bytes from byte 16 of a 128-byte span", "start at a multiple of 64 elements", at=here)
 

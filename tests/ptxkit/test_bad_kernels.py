@@ -154,7 +154,7 @@ def test_what_a_loop_counts_with() -> None:
         refused(function, "an int from 0 to 2^32 - 1 or a 32-bit register", f"not {given}")
     refused(stuck, "step 0 does not end")
     refused(as_range, "`range(first, end, by)` is `for_range(end, start=first, step=by)`")
-    refused(no_stages, "a ring has at least one stage, not 0")
+    refused(no_stages, "a ring has at least one stage, an int, not 0")
 
 
 # --------------------------------------------------------------------------------------------------- traces

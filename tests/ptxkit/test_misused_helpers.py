@@ -136,14 +136,24 @@ def barrier_at_a_number(n: N) -> None:
     smem.mbarrier(3).at(0)  # type: ignore[arg-type] # wrong
 
 
-@wrong("a descriptor at row 0, depth -16 begins before its tile")
+@wrong("a descriptor at row 0, depth -16 begins outside of its tile, which has 64 rows and a depth of 64")
 def depth_before_the_tile(n: N) -> None:
     tile()[0].desc(-16)
 
 
-@wrong("a descriptor at row -8, depth 0 begins before its tile")
+@wrong("a descriptor at row -8, depth 0 begins outside of its tile")
 def row_before_the_tile(n: N) -> None:
     tile()[0].desc(0, -8)
+
+
+@wrong("a descriptor at row 64, depth 0 begins outside of its tile")
+def row_after_the_tile(n: N) -> None:
+    tile()[0].desc(0, 64)
+
+
+@wrong("a descriptor at row 0, depth 64 begins outside of its tile")
+def depth_after_the_tile(n: N) -> None:
+    tile()[0].desc(64)
 
 
 @wrong("lines 0 to 0+8.0 of a tile with 64: both are multiples of 8 within it, an index and an int")
