@@ -55,7 +55,7 @@ def _dense(a: Any, b: Any, options: Options, out_dtype: Any, out: Any, **rest: A
         seen["out"] = _result(seen["a"], shape, dtype, seen.get("out"))
         of_blocks = "a_scale" in seen and len(seen["a"].shape) > 1 and len(seen["b"].shape) == 2
         if of_blocks and in_blocks(*(seen[name] for name in ("a", "b", "a_scale", "b_scale"))):
-            *rows, k = seen["a"].shape
+            *rows, k = list(seen["a"].shape)
             line = -(-k // LINE) * LINE                                           # those that lie otherwise are copied
             seen["a"], seen["b"] = (seen["a"]._replace(strides=contiguous_strides((*rows, line))),
                                     seen["b"]._replace(strides=(1, line)))
