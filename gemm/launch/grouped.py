@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from ptxkit.errors import LaunchError
+from ptxkit.errors import LaunchError, PtxkitError
 from ptxkit.newest import Newest
 from ptxkit.runtime import driver
 from ptxkit.runtime.arrays import ArrayView, marks
@@ -28,6 +28,7 @@ from ..problem.dense import short, type_name
 from ..problem.group_parts import parts
 from ..problem.grouped import NAMES, GroupArrays, GroupOptions, GroupProblem, extents, gathered_rows, misfit, settled
 from ..problem.options import check_kind, flag, group_options
+from ..scheduler.group_table import Layout
 from ..scheduler.grouped import Order
 from .dense import Maps, card_of, check_out_dtype, compiled
 from .grid import places, scalars
@@ -40,6 +41,8 @@ ADDRESSES = {"x": ("x_pointer",), "gather": ("x_numbers",), "scatter": ("scatter
              "out_scale": ("out_scale_pointer",)}
 """The kernels' parameters that are addresses of arrays."""
 
+COUNTED = ("cu_seqlens", "masked", "contiguous")
+"""The layouts whose groups are counted on the device, and whose matrices are parts of arrays."""
 WRITTEN = ("out", "out_scale")
 """The arrays of a product of groups that a launch writes."""
 _workspaces = Workspaces()
@@ -235,8 +238,7 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
     """
     if flag("check_lengths", check_lengths):
         check(cu_seqlens, view(x if gather is None else gather, "x").shape[0])
-    if weights is not None and (x_scale is not None or w_scale is not None):
-        raise LaunchError("weights: with scales of operands multiply x_scale, of rows, by them instead")
+    _refuse_scales_of_both(weights, x_scale, w_scale)
     options = group_options("cu_seqlens", _gated(activation), mean_tokens, fast_accum, order, batch_invariant, weights is not None,
                             _adds(combine))
     if scatter is not None and out is None:
@@ -316,9 +318,7 @@ def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, o
             out = empty_like_owner(seen_x, (*rows, n), word)
         else:
             check_out_dtype(out, out_dtype)
-        rest = [None if array is None else view(array, name)
-                for name, array in zip(GroupArrays._fields[4:], (*scales, *numbers), strict=True)]
-        arrays = GroupArrays(seen_x, seen_w, view(lengths, NAMES[options.layout]), view(out, "out"), *rest)
+        arrays = _views(seen_x, seen_w, lengths, out, (*scales, *numbers), options)
         key = (arrays, options, config) if key is None else key
         found = _launches.get(key)
         if found is None:
@@ -327,6 +327,53 @@ def _run(x: Any, w: Any, lengths: Any, scales: tuple[Any, Any, Any], out: Any, o
     if launch is not None:
         launch.run(raw_stream(stream, like))
     return out
+
+
+def can_implement(x: Any, w: Any, lengths: Any, out: Any, *, layout: Layout = "cu_seqlens", x_scale: Any = None, w_scale: Any = None,
+                  out_scale: Any = None, activation: str | None = None, mean_tokens: float | None = None, fast_accum: bool | None = None,
+                  order: Order | None = None, batch_invariant: bool = False, gather: Any = None, weights: Any = None, scatter: Any = None,
+                  combine: Literal["atomic"] | None = None, config: GroupedConfig | None = None) -> str | None:
+    """None, or the reason if `group_gemm` does not take these arrays, or the function of another layout, "masked" or "contiguous".
+    `lengths` are cu_seqlens, masked_m or m_indices. The lengths themselves are not looked at. Needs no GPU."""
+    try:
+        if not (isinstance(layout, str) and layout in COUNTED):
+            raise LaunchError(f"layout={short(layout)}: it is {', '.join(COUNTED)}")
+        _refuse_scales_of_both(weights, x_scale, w_scale)
+        options = group_options(layout, _gated(activation), mean_tokens, fast_accum, order, batch_invariant, weights is not None,
+                                _adds(combine))
+        rest = weights if x_scale is None else x_scale, w_scale, out_scale, gather, scatter
+        given = ("x", x), ("w", w), ("out", out), *zip(GroupArrays._fields[4:7], rest, strict=False)
+        refuse_gradients(*given)
+        check_kind(config, GroupedConfig)
+        arrays = settled(_views(view(x, "x"), view(w, "w"), lengths, out, rest, options))
+        same_device(arrays.named())
+        problem = _checked(arrays, options, config)
+        for part in parts(arrays, options, problem.groups, problem.mean) if problem.in_parts and not problem.empty else ():
+            _checked(*part, config)
+    except PtxkitError as error:
+        return str(error)
+    return None
+
+
+def _refuse_scales_of_both(weights: Any, x_scale: Any, w_scale: Any) -> None:
+    """Raise LaunchError for weights of rows besides scales of operands."""
+    if weights is not None and (x_scale is not None or w_scale is not None):
+        raise LaunchError("weights: with scales of operands multiply x_scale, of rows, by them instead")
+
+
+def _views(x: ArrayView, w: ArrayView, lengths: Any, out: Any, rest: Sequence[Any], options: GroupOptions) -> GroupArrays:
+    """The arrays of a product of groups as a launch sees them; the `rest` may be None."""
+    seen = [None if array is None else view(array, name) for name, array in zip(GroupArrays._fields[4:], rest, strict=True)]
+    return GroupArrays(x, w, view(lengths, NAMES[options.layout]), view(out, "out"), *seen)
+
+
+def _checked(arrays: GroupArrays, options: GroupOptions, config: GroupedConfig | None) -> GroupProblem:
+    """The problem of these arrays, of which results lie apart, and which the caller's configuration fits."""
+    problem = GroupProblem(arrays, options)
+    refuse_overlap(arrays.named(), WRITTEN)
+    for each in config.kernels if config is not None and not (problem.empty or problem.in_parts) else ():
+        check_config(each, problem)
+    return problem
 
 
 def prepare(arrays: GroupArrays, options: GroupOptions,
@@ -340,15 +387,12 @@ def prepare(arrays: GroupArrays, options: GroupOptions,
     plan = _plans.get(shapes)
     mapped = [array for name, array in named if name in ("x", "w", "out") or (name in ("x_scale", "w_scale") and len(array.shape) > 1)]
     if plan is None or any(array.pointer % 16 for array in mapped):
-        problem = GroupProblem(arrays, options)
-        refuse_overlap(named, WRITTEN)
+        problem = _checked(arrays, options, config)
         if problem.empty:
             return ClearedGroups(problem, arrays, ordinal) if problem.clears else None
         if problem.in_parts:
             launches = [prepare(*part, config) for part in parts(arrays, options, problem.groups, problem.mean)]
             return GroupLaunches([launch for launch in launches if isinstance(launch, GroupLaunch)])
-        for each in config.kernels if config is not None else ():
-            check_config(each, problem)
         plan = _plans[shapes] = GroupPlan(problem, ordinal, config)
         plan.spans = Spans(arrays, *map(GroupArrays._fields.index, WRITTEN))
     elif not plan.spans.apart(arrays):
@@ -374,5 +418,5 @@ def check_config(config: GroupedConfig, problem: GroupProblem) -> None:
                           "max_groups")
 
 
-__all__ = ["GroupLaunch", "GroupPlan", "check", "check_config", "group_gemm", "group_gemm_contiguous", "group_gemm_masked", "prepare",
-           "updater", "workspace"]
+__all__ = ["GroupLaunch", "GroupPlan", "can_implement", "check", "check_config", "group_gemm", "group_gemm_contiguous",
+           "group_gemm_masked", "prepare", "updater", "workspace"]

@@ -22,6 +22,7 @@ from ptxkit.gemm.config.grouped import GroupedConfig, GroupOperands, SwapAB, Tok
 from ptxkit.gemm.config.parts import ClusterShape, Direct, Dynamic, Loads, SplitK, StreamK, TensorCopies, Tile
 from ptxkit.gemm.launch import adapter
 from ptxkit.gemm.launch.grid import COUNTER_BYTES, Grid
+from ptxkit.gemm.launch.grouped import can_implement as can_implement_groups
 from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.gemm.launch.simulate_grouped import simulate as simulate_groups
 from ptxkit.gemm.problem.dense import PLAIN, Arrays, Options, Problem
@@ -124,6 +125,45 @@ def test_options_of_the_other_products_are_one_sentence(call: Callable[..., Any]
 def test_an_array_of_the_other_products_that_is_none_is_named(call: Callable[..., Any], name: str) -> None:
     with pytest.raises(LaunchError, match=f"^{name} is a NoneType, not an array"):
         call(**{**OTHERS[call], name: None})
+
+
+GROUPED: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "cu_seqlens": (gemm.group_gemm, {"x": array((16, 32), "e4m3"), "out": OUT, "lengths": NUMBERS}),
+    "masked": (gemm.group_gemm_masked, {"x": array((2, 8, 32), "e4m3"), "out": array((2, 8, 8), pointer=0x30000),
+                                        "lengths": array((2,), "s32", pointer=0x40000)}),
+    "contiguous": (gemm.group_gemm_contiguous, {"x": array((16, 32), "e4m3"), "out": OUT, "lengths": array((16,), "s32", pointer=0x40000)})}
+
+
+@pytest.mark.parametrize("layout", GROUPED)
+@pytest.mark.parametrize(("change", "words"), [
+    ({}, None), ({"x_scale": array((1,), "f32")}, "w_scale is missing"), ({"w": None}, "w is a NoneType"),
+    ({"lengths": None}, "is a NoneType"),
+    ({"out": None}, "out is a NoneType"), ({"w": array((2, 8, 32), pointer=0x60000)}, "w must have e4m3 or e5m2"),
+    ({"w": array((2, 8, 32), "e4m3", pointer=0x60001)}, "not a multiple of 16 bytes"), ({"w": OUT}, r"it is \[groups, N, K\]"),
+    ({"lengths": array((7,), "s32")}, r"has shape \(7,\)"), ({"order": "fastest"}, "order='fastest'"),
+    ({"activation": "relu"}, "silu_and_mul"),
+    ({"fast_accum": "no"}, "fast_accum='no'"), ({"batch_invariant": None}, "batch_invariant=None"), ({"config": {}}, "config={}"),
+    ({"config": GroupedConfig(GroupOperands(f16, f16))}, "this config is not for this problem"),
+    ({"w": array((2, 8, 32), "e4m3", pointer=0x30000)}, "out and w share memory"),
+    ({"w": array((2, 8, 32), "e4m3", device=1)}, "on device 1"),
+    ({"out": array((16, 9), pointer=0x30000)}, "out has shape"),
+    ({"w": array((2, 8, 32), "e4m3", (-256, 32, 1), 0x60000)}, "not negative")],
+    ids=lambda value: str(value)[:40])
+def test_whether_groups_are_taken_is_said_in_the_words_of_the_call(layout: str, change: dict[str, Any], words: str | None) -> None:
+    call, arrays = GROUPED[layout]
+    given = {**arrays, "w": array((2, 8, 32), "e4m3", pointer=0x60000), **change}
+    x, w, lengths, out = (given.pop(name) for name in ("x", "w", "lengths", "out"))
+    said = can_implement_groups(x, w, lengths, out, layout=layout, **given)
+    assert (said is None) == (words is None)
+    if out is None:
+        return
+    with pytest.raises(NoDriverError if words is None else LaunchError, match=words) as error:
+        call(x, w, lengths, out=out, **given)
+    assert said in (None, str(error.value))
+
+
+def test_a_layout_that_groups_cannot_have_is_said() -> None:
+    assert can_implement_groups(A, A, A, A, layout="ptr_array") == "layout='ptr_array': it is cu_seqlens, masked, contiguous"
 
 
 @pytest.mark.parametrize(("change", "words"), [
