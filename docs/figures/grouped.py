@@ -10,7 +10,7 @@ from typing import Any
 from .records import MEANS, Figure, block, ceilings, count_of, digits, header, percentile, record
 
 GROUPED = "2026-11-24-h200-grouped"
-GROUPED_RANDOM, RANDOM_H200 = "2026-11-26-h100-grouped-random", "2026-11-28-h200-grouped-random"
+GROUPED_RANDOM, RANDOM_H200 = "2026-11-26-h100-grouped-random", "2026-11-29-h200-grouped-random"
 DEEP_GEMM = "2026-11-27-h100-deepgemm"
 WEIGHTS, WEIGHTS_H200 = "2026-11-26-h100-weight-gradients", "2026-11-28-h200-weight-gradients"
 MOE, MOE_H200 = "2026-11-27-h100-moe", "2026-11-28-h200-moe"
@@ -44,7 +44,8 @@ def grouped_case(case: str) -> Figure:
 RANDOM: dict[str, Callable[[], Any]] = {
     "grouped-random": lambda: record(GROUPED_RANDOM)["random"]["rows"],
     "grouped-random.fresh": lambda: record(GROUPED_RANDOM)["random"]["fresh rows"],
-    "grouped-random.h200": lambda: record(RANDOM_H200)["rows"],
+    "grouped-random.h200": lambda: [[None, None, ratio] for ratio in record(RANDOM_H200)["random:8891:160:any8"]],
+    "grouped-random.h200.before": lambda: [[None, None, ratio] for ratio in record(RANDOM_H200)["random:8871:160:any8"]],
 }
 """Rows of group products with random lengths, by the title of their figures."""
 
@@ -52,6 +53,15 @@ RANDOM: dict[str, Callable[[], Any]] = {
 def grouped_random(of: Callable[[list[float]], str], rows: Callable[[], Any]) -> Figure:
     """A figure of how much longer torch takes."""
     return lambda: of([row[2] for row in rows()])
+
+
+def tiles_table() -> str:
+    """What trees choose of measured tiles: products whose rows straddle lines."""
+    found = record(RANDOM_H200)["tiles"]
+    lines = header("what is chosen | " + " | ".join(found["columns"]))
+    for what in ("without trees", "trees that have not seen the product", "the best tile"):
+        lines.append(f"| {what} | {' | '.join(f'{value:.3f}' for value in found[what])} |")
+    return block(lines)
 
 
 def deep_gemm_table() -> str:
@@ -149,6 +159,7 @@ FIGURES: dict[str, Figure] = {
                           "p5": lambda ratios: f"{percentile(ratios, 0.05):.3f}", "least": lambda ratios: f"{min(ratios):.3f}"}.items()},
     **{f"grouped-random.{card}against.{which}": against_commit(which, name) for which in MEANS
        for card, name in (("", GROUPED_RANDOM), ("h200.", RANDOM_H200))},
+    "grouped.tiles": tiles_table,
     "moe.table": moe_table,
     "moe.rows": lambda: str(len(record(MOE)["rows"])),
     **{f"{title}.{which}": figure for title, name in (("moe", MOE), ("moe.h200", MOE_H200))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -122,11 +122,12 @@ def trees_beside(path: Path) -> Path:
     return path.with_name(f"{path.stem}.trees.json")
 
 
-def read(path: Path) -> Trees:
-    """The trees in a file. Raises CostsError."""
+def read(path: Path, known: Sequence[str] = ()) -> Trees:
+    """The trees in a file, whose features are among those `known` (none: NAMES). Raises CostsError."""
     try:
         data = read_kept(path)
-        names = np.array([NAMES.index(name) for name in data["features"]])
+        known = list(known or NAMES)
+        names = np.array([known.index(name) for name in data["features"]])
         asks = np.array([asks for asks, _, _ in data["trees"]], dtype=np.float64)
         leaves = [step * np.frombuffer(base64.b64decode(counts, validate=True), dtype=np.int8) for _, step, counts in data["trees"]]
         small = np.array(leaves, dtype=np.float32)              # half the bytes: the leaves of 1,300 trees fit an L2 cache
@@ -135,10 +136,13 @@ def read(path: Path) -> Trees:
         raise CostsError(f"{path} has no trees of the cost model: {error!r}") from None
 
 
-def write(path: Path, trees: Trees, about: Mapping[str, Any]) -> None:
-    """Keeps the trees, and what is to be said about them. A tree is its questions, each a feature's number and a cut, a step, and its
-    leaves as multiples of the step, each a byte with a sign."""
-    lines = [f'"{name}": {json.dumps(value)}' for name, value in {**about, "few": trees.few, "features": NAMES}.items()]
+def write(path: Path, trees: Trees, about: Mapping[str, Any], known: Sequence[str] = ()) -> None:
+    """Keeps the trees, whose features are those `known` (none: NAMES), and what is to be said about them.
+
+    A tree is its questions, each a feature's number and a cut, a step, and its leaves as multiples of the step, each a byte with a sign.
+    """
+    said = {**about, "few": trees.few, "features": list(known or NAMES)}
+    lines = [f'"{name}": {json.dumps(value)}' for name, value in said.items()]
     rows = []
     for places, cuts, leaves in zip(trees.places, trees.cuts, trees.leaves, strict=True):
         step = float(f"{max(float(np.abs(leaves).max()), 1e-9) / 127:.3e}")

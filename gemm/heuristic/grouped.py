@@ -21,7 +21,7 @@ from ..scheduler.group_table import COUNTED
 from ..scheduler.host_cost import on_host
 from ..scheduler.tile_cost import Groups, TileCost
 from ..scheduler.two_kernels import TwoKernelPlan
-from . import grouped_causes
+from . import grouped_causes, grouped_trees
 from .group_tile import LONGEST_FIRST, GroupTile, in_this_order, swapped
 from .grouped_gathered import gathered
 from .grouped_rows import tokens_as_rows
@@ -86,6 +86,15 @@ TAIL_ROWS, TAIL_DEPTH = 32, 2048
 
 def heuristic(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
     """The configuration for a problem on a card."""
+    return _choice(problem, card, taught=True)
+
+
+def untaught(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
+    """The same without what the trees of the card say."""
+    return _choice(problem, card, taught=False)
+
+
+def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig:
     if problem.options.layout == "contiguous":
         return _contiguous(problem, card)
     if problem.gathered:
@@ -93,6 +102,7 @@ def heuristic(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
         tile = replace(tile, store=Direct(1)) if problem.by_element else tile
         return tile.config(problem.operands, problem.sums, loads_of(problem), False, order=problem.options.order)
     chosen = (_quantised if problem.quantised else _promoted if problem.promote else _plain)(problem, card)
+    chosen = grouped_trees.better(problem, chosen, card) if taught else chosen
     if isinstance(chosen, GroupTile):
         return _configured(chosen, problem)
     config = _configured(chosen.tile, problem)
@@ -332,4 +342,4 @@ def _contiguous(problem: GroupProblem, card: Card) -> GroupedConfig:
     return _configured(tile, problem)
 
 
-__all__ = ["FEW_PROMOTED", "SINGLE", "SINGLE_PROMOTED", "SINGLE_TILES", "alone", "heuristic", "loads_of", "single"]
+__all__ = ["FEW_PROMOTED", "SINGLE", "SINGLE_PROMOTED", "SINGLE_TILES", "alone", "heuristic", "loads_of", "single", "untaught"]

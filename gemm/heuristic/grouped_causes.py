@@ -114,7 +114,8 @@ def _columns(width: int, card: Card) -> Columns:
 def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card: Card) -> Any:
     """The clocks of a launch for groups of these lengths, by tile. Where the card has no room for a cluster, they are infinite."""
     c, n, size = of_card(card), problem.n, problem.x.bits / 8
-    rows, swapped, pingpong = np.array([each for each in lengths if each], np.float64), seen.swapped > 0, seen.pingpong > 0
+    rows, many = np.unique(np.array([each for each in lengths if each], np.float64), return_counts=True)
+    swapped, pingpong = seen.swapped > 0, seen.pingpong > 0
     depth = math.ceil(problem.k * size / STAGE_BYTES)
     x, w = (1.0 + c.straddle * (1.0 - gcd(pitch, LINE) / LINE) for pitch in pitches(problem))
 
@@ -123,6 +124,7 @@ def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card:
     across = np.ceil(n / (seen.features * seen.along_weights)) * seen.along_weights
     count = np.ceil(own / seen.along_tokens) * seen.along_tokens * across
     tokens, features = rows * across / count, np.minimum(seen.features, n / across)
+    count = count * many
     columns = np.where(swapped, np.where(seen.whole > 0, seen.tokens, np.ceil(rows / own / STEP) * STEP), seen.features)
     lines = np.where(swapped, seen.features, seen.tokens)
 
@@ -145,27 +147,42 @@ def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card:
     mean = (tile * count).sum(1, keepdims=True) / tiles
     work = np.where(waves > 1, mean * np.ceil(waves), tile.max(1, keepdims=True))
     work = work * np.where(seen.dynamic > 0, 1.0, 1.0 + DRIFT * (1.0 - 1.0 / np.maximum(waves, 1.0)))
-    work = work + pingpong * store.mean(1, keepdims=True) + c.cluster * (seen.along_tokens * seen.along_weights > 1)
-    bytes = (rows.sum() + len(rows) * n) * problem.k * size + rows.sum() * n * problem.out.bits / 8 * c.stores * straddled
-    ring = seen.stages * (tokens.mean(1, keepdims=True) + features) * LINE
+    share, all_rows = many / many.sum(), (rows * many).sum()
+    work = work + pingpong * (store * share).sum(1, keepdims=True) + c.cluster * (seen.along_tokens * seen.along_weights > 1)
+    bytes = (all_rows + many.sum() * n) * problem.k * size + all_rows * n * problem.out.bits / 8 * c.stores * straddled
+    ring = seen.stages * ((tokens * share).sum(1, keepdims=True) + features) * LINE
     memory = bytes / np.minimum(c.memory, active * ring / c.latency * c.in_flight)
     total = c.launch + COUNTER * seen.dynamic + (work ** c.overlap + memory ** c.overlap) ** (1 / c.overlap)
     return (total * seen.factor)[:, 0]
 
 
+def bare(problem: GroupProblem) -> bool:
+    """Whether a tile of operands and results of 16 bits is stored as it is multiplied, whatever its tokens, in any order."""
+    plain = problem.x.bits == 16 and problem.out.bits == 16 and not (problem.options.gated or problem.promote or problem.as_rows)
+    return plain and problem.options.layout in COUNTED and not problem.options.order
+
+
 def chooses(problem: GroupProblem) -> bool:
-    """Whether the tile is chosen here: lines straddle, and a tile is stored as it is multiplied, whatever its tokens."""
-    bare = problem.x.bits == 16 and problem.out.bits == 16 and not (problem.options.gated or problem.promote or problem.as_rows)
-    return bare and problem.options.layout in COUNTED and not problem.options.order and straddles(problem)
+    """Whether the tile is chosen here: it is stored as it is multiplied, and lines straddle."""
+    return bare(problem) and straddles(problem)
+
+
+def clocks_of(problem: GroupProblem, seen: Columns, card: Card) -> Any:
+    """The clocks of a launch for lengths that are alike and for some that are not, [lengths, tiles]."""
+    return np.stack([clocks(problem, seen, each, card) for each in _lengths(max(1, round(problem.mean)), problem.groups)])
+
+
+@functools.lru_cache(64)
+def _lengths(tokens: int, groups: int) -> tuple[tuple[int, ...], ...]:
+    """The lengths that are counted of groups of so many tokens in the mean."""
+    rows = tokens * groups
+    return ((tokens,) * groups, *(skewed(groups, rows, empty=share, number=number) for number, share in SKEWED))
 
 
 def fastest(problem: GroupProblem, card: Card) -> GroupTile:
     """The tile that takes the least time, in the mean over groups that are alike and ones that are not."""
-    tokens, width = max(1, round(problem.mean)), width_of(problem)
-    seen, rows = _columns(width, card), tokens * problem.groups
-    lengths = ((tokens,) * problem.groups, *(skewed(problem.groups, rows, empty=share, number=number) for number, share in SKEWED))
-    times = sum(clocks(problem, seen, each, card) for each in lengths)
-    return tiles(width)[int(np.argmin(times))]
+    width = width_of(problem)
+    return tiles(width)[int(np.argmin(clocks_of(problem, _columns(width, card), card).sum(axis=0)))]
 
 
 def width_of(problem: GroupProblem) -> int:
@@ -174,4 +191,4 @@ def width_of(problem: GroupProblem) -> int:
     return -(-problem.n // STEP) * STEP if narrow else 0
 
 
-__all__ = ["Columns", "chooses", "clocks", "fastest", "tiles", "width_of"]
+__all__ = ["Columns", "bare", "chooses", "clocks", "clocks_of", "fastest", "tiles", "width_of"]

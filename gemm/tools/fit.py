@@ -32,7 +32,7 @@ from ..heuristic.corrections import Trees, trees_beside
 from ..heuristic.corrections import of_card as trees_of_card
 from ..heuristic.corrections import write as write_trees
 from ..heuristic.costs import Costs, estimate, fit_path, following, of_card, write
-from . import further
+from . import further, grouped_fit
 from .grow import FAR, ROUNDS, Growth, first, grown, weights
 from .measured import DataError, Pairs, modelled, pairs, record, regrets, told
 
@@ -120,17 +120,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", type=count, metavar="N", help="with --further: only the first N trees stay (default: all)")
     parser.add_argument("--start", metavar="NAME", help="with --further: begin with the constants and trees of this card, not with the "
                         "card's own")
+    parser.add_argument("--grouped", action="store_true", help="the trees of grouped products instead, from what `grouped --sweep "
+                        "--variants tiles` measured: JSON")
     parser.add_argument("--output", type=output_path, metavar="FILE", help="where to keep them (default: with the shipped ones)")
     parser.set_defaults(run=command)
 
 
 def command(options: argparse.Namespace) -> int:
-    """0: fitted and kept. 1: nothing was to be gained by `--further`, and nothing is kept."""
+    """0: fitted and kept. 1: nothing was to be gained by `--further` or `--grouped`, and nothing is kept."""
     card = card_named(options.card)
-    records = [record(path) for path in options.data]
+    records = [(grouped_fit.sweep if options.grouped else record)(path) for path in options.data]
     other = [one["device"]["name"] for one in records if one["device"]["name"] != card.name]
     if other:
         raise DataError(f"--card {options.card} is {card.name}, and a record is of {other[0]}")
+    if options.grouped:
+        if options.further or options.start or options.keep is not None or options.rounds is not None:
+            raise UsageError("--grouped grows its trees anew: it takes no --further, --start, --keep or --rounds")
+        return grouped_fit.fit(records, card, options.output)
     if options.start and not options.further:
         raise UsageError(f"--start {options.start} is for --further: constants that are fitted anew begin with those of {options.card}")
     start = card_named(options.start) if options.start else card

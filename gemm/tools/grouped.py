@@ -56,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--regimes", default="burst", help="of --compare: burst, or burst,sustained")
     parser.add_argument("--variants", default="", help="of --compare: ours with changes as well: linear, search, across, dynamic, ragged, "
                         "tensormap, with block scales shared or overlap; any settings as of --set: "
-                        "\"tile.BN=128+scheduler=DynamicGroups,tile.BM=64\"; tiles: each tile that is chosen from")
+                        "\"tile.BN=128+scheduler=DynamicGroups,tile.BM=64\"; tiles: each tile that is chosen from. Of --sweep: tiles, "
+                        "those that the trees of a card choose from")
     parser.add_argument("--rounds", type=positive, help="of --compare")
     parser.add_argument("--table", metavar="FILE", help="print what --compare wrote there as Markdown instead")
     parser.add_argument("--seconds", type=seconds, default=240.0, help="of --sweep: begin no further case after that long")
@@ -97,7 +98,11 @@ def _measure(options: argparse.Namespace) -> int:
     kinds = tuple(word for word in options.kinds.split(",") if word)
     chosen = parse(options.cases, kinds) if options.cases else cases(kinds, (False,) if options.sweep else (False, True))
     if options.sweep:
-        results = bench.sweep(chosen, seconds=options.seconds, path=path, say=_say)
+        names = bench.names_of(options.variants)
+        if names not in ((), (bench.TILES,)):
+            raise UsageError(f"--variants {options.variants}: a sweep has every candidate, or with --variants {bench.TILES} every tile "
+                             "that the trees of a card choose from")
+        results = bench.sweep(chosen, tiles=bool(names), seconds=options.seconds, path=path, say=_say)
     else:
         results = bench.compare(chosen, regimes=tuple(options.regimes.split(",")), rounds=options.rounds,
                                 variants=bench.names_of(options.variants),

@@ -35,7 +35,7 @@ from ..problems import problem_of
 from .baselines import BaselineError, wgmma
 from .figures import whole, worst
 from .grouped_baselines import baselines, entry
-from .grouped_candidates import candidates, each_tile
+from .grouped_candidates import candidates, each_tile, taught_candidates
 from .grouped_cases import DECODE, PREFILL, Case
 from .grouped_data import Data, sets_of, wrong
 from .operands import fault
@@ -277,12 +277,15 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def sweep(cases: Sequence[Case], *, seconds: float = 120.0, path: Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Every candidate of every case in bursts, three rounds each: the times of all, the fastest first."""
+def sweep(cases: Sequence[Case], *, tiles: bool = False, seconds: float = 120.0, path: Path | None = None,
+          say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Every candidate of every case in bursts, three rounds each: the times of all, the fastest first. `tiles`: every tile that trees of a
+    card choose from instead, of cases that they learn from."""
     torch = library()
     begin = time.perf_counter()
     results = header(device=device(torch))
-    by_case = {case: list(candidates(problem_of(case), card_of(None))) for case in cases}
+    candidates_of = taught_candidates if tiles else candidates
+    by_case = {case: configs for case in cases if (configs := list(candidates_of(problem_of(case), card_of(None))))}
     assemble([config for configs in by_case.values() for config in configs], say)
     say(f"assembled {len({c for configs in by_case.values() for c in configs})} configurations in {time.perf_counter() - begin:.0f} s")
     return each(torch, results, list(by_case), lambda done, case: _swept(torch, case, by_case[case]), _swept_line, path=path, say=say,

@@ -9,8 +9,9 @@ from ptxkit.cards import H200, Card
 
 from ...config.grouped import DynamicGroups, GroupedConfig, GroupLoads, StagedGroups, StaticGroups, SwapAB
 from ...config.parts import Cooperative, Pingpong, Promotion, Swizzle, Tile
+from ...heuristic import grouped_trees
 from ...heuristic.group_tile import GroupTile, in_this_order, swapped
-from ...heuristic.grouped import SINGLE, alone, heuristic, loads_of, single
+from ...heuristic.grouped import SINGLE, alone, heuristic, loads_of, single, untaught
 from ...heuristic.grouped_tiles import FEW, THREE_WARPGROUPS, WIDE, tiles_of
 from ...problem.grouped import GroupProblem
 
@@ -35,6 +36,13 @@ def candidates(problem: GroupProblem, card: Card = H200) -> Iterator[GroupedConf
         if config is not None and config not in seen:
             seen.add(config)
             yield config
+
+
+def taught_candidates(problem: GroupProblem, card: Card = H200) -> Iterator[GroupedConfig]:
+    """The heuristic's, the choice without trees, and every tile that trees choose from; none of a problem that they do not learn from."""
+    if grouped_trees.learned(problem):
+        tiles = (alone(tile, problem) for tile in grouped_trees.tiles(problem, card))
+        yield from dict.fromkeys((heuristic(problem, card), untaught(problem, card), *(config for config in tiles if config is not None)))
 
 
 def _shapes(problem: GroupProblem, card: Card) -> Iterator[Candidate]:
@@ -113,4 +121,4 @@ def _promoted_shapes(problem: GroupProblem) -> Iterator[GroupTile]:
         yield from _promotions(BM, 128, "plain", *(["overlap"] if problem.scales_in_shared else []))  # type: ignore[arg-type]
 
 
-__all__ = ["candidates", "each_tile"]
+__all__ = ["candidates", "each_tile", "taught_candidates"]

@@ -1,0 +1,130 @@
+"""What measurements say of the tiles of grouped products beyond `grouped_causes` and `grouped_tiles`: on a card that has trees, the tile
+that they put first, if it gains enough.
+
+The trees are those of `corrections`: oblivious, each leaf a part of the logarithm of a factor. They correct the clocks of `grouped_causes`
+for products in 16 bits of more than 2 FEW tokens a group. The host does not know the lengths, so what trees ask is of their mean. They hold
+for the card that was measured: those of an H200 chose worse on an H100 than no trees. `python -m ptxkit.gemm fit --grouped` grows them
+from what `grouped --sweep --variants tiles` measured, and keeps them in `gemm/cards/fits/NAME.grouped.json`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import fields
+from math import gcd
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptxkit.cards import Card
+
+from ..config.grouped import DynamicGroups, StaticGroups
+from ..config.parts import ClusterShape, Pingpong, Tile
+from ..problem.grouped import GroupProblem
+from . import corrections
+from .corrections import NONE, Trees
+from .costs import LINE, fit_path, fitted_as
+from .group_tile import GroupTile
+from .grouped_causes import Columns, bare, clocks_of, width_of
+from .grouped_causes import tiles as tiles_of_causes
+from .grouped_lines import pitches, straddles
+from .grouped_tiles import FEW, CostedTile, tiles_of
+
+GAIN = 0.02
+"""What another tile must gain by the trees to take the place of the choice without them."""
+Values = Any                    # a number or an array of them
+
+
+@functools.cache
+def _more() -> tuple[GroupTile, ...]:
+    """Tiles that are the fastest of some random products, and in no list of the other choices."""
+    share_tokens = StaticGroups(cluster=ClusterShape(1, 2))
+    return (*(GroupTile(tile, scheduler=share_tokens) for tile in (Tile(256, 160), Tile(128, 256))),
+            *map(GroupTile, (Tile(256, 128), Tile(192, 192), Tile(192, 128), Tile(128, 192))),
+            GroupTile(Tile(128, 160), Pingpong()), GroupTile(Tile(128, 256), scheduler=DynamicGroups()))
+
+
+def tiles(problem: GroupProblem, card: Card) -> tuple[GroupTile, ...]:
+    """What is chosen from, each once."""
+    costed = (each.tile for each in tiles_of(problem, card))
+    return tuple(dict.fromkeys((*tiles_of_causes(width_of(problem)), *_more(), *costed)))
+
+
+def features(problem: GroupProblem, some: tuple[GroupTile, ...], seen: Columns, clocks: Any) -> dict[str, Values]:
+    """What a tree can ask of tiles. `clocks` [lengths, tiles] are those of `clocks_of`."""
+    mean, groups, n, k, size = problem.mean, problem.groups, problem.n, problem.k, problem.x.bits / 8
+    own = {field.name: getattr(seen, field.name)[:, 0] for field in fields(seen)}
+    rows, across, total = np.ceil(mean / own["tokens"]), np.ceil(n / own["features"]), clocks.sum(axis=0)
+    count = rows * across * groups
+    waves, moved = count / own["resident"], (mean * groups + groups * n) * k * size + mean * groups * n * problem.out.bits / 8
+    x, w = pitches(problem)
+    return {
+        "mean": _log(mean), "groups": _log(groups), "n": _log(n), "k": _log(k), "x line": gcd(x, LINE), "w line": gcd(w, LINE),
+        "y line": gcd(n * problem.out.bits // 8, LINE), **own, "sorted": np.array([each.longest_first for each in some]),
+        "given stages": np.array([each.stages for each in some]), "rows": rows, "across": across,
+        "full tokens": mean / (rows * own["tokens"]), "full features": n / (across * own["features"]), "waves": waves,
+        "last wave": waves - np.floor(waves), "busy": np.minimum(waves, 1.0), "total": _log(total), "alike": _log(clocks[0] / total),
+        "skewed": _log(clocks[-1] / total), "tile": _log(own["tokens"] * own["features"]), "bytes": _log(moved),
+        "intensity": _log(2 * mean * groups * n * k / moved), "all tiles": _log(count),
+        "full clusters": across / (np.ceil(across / own["along_weights"]) * own["along_weights"])}
+
+
+def _log(values: Values) -> Values:
+    return np.log2(np.maximum(np.asarray(values, dtype=np.float64), 1e-9))
+
+
+def judged(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> tuple[Any, Any]:
+    """The clocks of a launch by the causes, in the mean over the lengths that are counted, and the features [tiles, NAMES]."""
+    seen = Columns.of(some, card)
+    clocks = clocks_of(problem, seen, card)
+    found = features(problem, some, seen, clocks)
+    return clocks.mean(axis=0), np.stack([np.broadcast_to(found[name], len(some)) for name in NAMES], axis=1).astype(np.float64)
+
+
+def path_of(card: Card) -> Path:
+    """Where the trees of a card are kept."""
+    path = fit_path(card.name)
+    return path.with_name(f"{path.stem}.grouped.json")
+
+
+@functools.lru_cache(16)
+def of_card(card: Card) -> Trees:
+    """The trees of the card whose constants a card has; none where that has none."""
+    path = path_of(fitted_as(card))
+    return corrections.read(path, NAMES) if path.is_file() else NONE
+
+
+def learned(problem: GroupProblem) -> bool:
+    """Whether trees learn from such products."""
+    stored = problem.by_element or problem.scatter
+    return bare(problem) and problem.mean > 2 * FEW and problem.w_major == "k" and not (stored or problem.empty)
+
+
+def takes(problem: GroupProblem) -> bool:
+    """Whether the trees choose for such products: those whose lines straddle. Where rows are whole lines of the L2, the choice was measured
+    for the extents of models, and has kernels that differ by the lengths; trees alone would take up to 20 % more time there."""
+    return learned(problem) and straddles(problem)
+
+
+def better(problem: GroupProblem, chosen: GroupTile | CostedTile, card: Card) -> GroupTile | CostedTile:
+    """The tile that the trees put first, if it gains enough over the one that is chosen without them; else that one."""
+    trees = of_card(card)
+    if not len(trees) or not takes(problem):
+        return chosen
+    own = chosen.tile if isinstance(chosen, CostedTile) else chosen
+    some = tuple(dict.fromkeys((own, *tiles(problem, card))))
+    clocks, asked = judged(problem, some, card)
+    said = np.log(clocks) + trees.logarithm(asked)
+    first = int(np.argmin(said))
+    return some[first] if said[first] < said[0] + math.log(1 - GAIN) else chosen
+
+
+NAMES = ("mean", "groups", "n", "k", "x line", "w line", "y line", *(field.name for field in fields(Columns)), "sorted", "given stages",
+         "rows", "across", "full tokens", "full features", "waves", "last wave", "busy", "total", "alike", "skewed", "tile", "bytes",
+         "intensity", "all tiles", "full clusters")
+"""The features, in the order of the files."""
+
+
+__all__ = ["GAIN", "NAMES", "better", "features", "judged", "learned", "of_card", "path_of", "takes", "tiles"]

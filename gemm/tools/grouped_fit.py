@@ -1,0 +1,146 @@
+"""What `fit --grouped` does: trees for the tiles of grouped products (`heuristic.grouped_trees`), from what `grouped --sweep --variants
+tiles` measured.
+
+A fifth of the products is held out of the trees in turn, and what is told of a product comes from trees that have not seen it; the trees
+that are kept have seen all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptxkit.cards import Card
+from ptxkit.measure.figures import quantile
+
+from ..heuristic.corrections import Trees, write
+from ..heuristic.grouped import alone, untaught
+from ..heuristic.grouped_trees import GAIN, NAMES, judged, learned, path_of, takes, tiles
+from .bench.grouped_cases import case
+from .grow import Growth, grown, weights
+from .measured import DataError
+from .problems import problem_of
+
+FAR = 1.6                       # times the best's time, from which a tile teaches nothing that matters
+FOLDS = 5                       # of the products, each held out of the trees once
+GROWTH = Growth(600, 6, 0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Measured tiles of products, an entry for each: its product, the features, the logarithm of the clocks by causes, its microseconds and
+    those of the product's best. `own`: for each product the microseconds of the choice without trees, its entry or -1, and whether trees
+    choose for it."""
+
+    product: Any
+    asked: Any
+    clocks: Any
+    us: Any
+    best: Any
+    own: Any
+    names: Sequence[str]
+
+
+def sweep(path: Path) -> Any:
+    """What `grouped --sweep` wrote. Raises DataError."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        found["device"]["name"], [(row["case"], [(one["config"], one["us"]) for one in row["configs"]]) for row in found["rows"]]
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, LookupError, TypeError):
+        raise DataError(f"{path} is not what `grouped --sweep` writes") from None
+    return found
+
+
+def measured(sweeps: Sequence[Mapping[str, Any]], card: Card) -> Tiles:
+    """The tiles in some sweeps. Raises DataError where none is of a product that trees know of."""
+    found: list[tuple[Any, ...]] = []
+    own: list[tuple[float, int, bool]] = []
+    names: list[str] = []
+    for row in (row for sweep in sweeps for row in sweep["rows"]):
+        problem = problem_of(case(row["case"]))
+        times = {one["config"]: float(one["us"]) for one in row["configs"]}
+        chosen = str(untaught(problem, card))
+        if not learned(problem) or chosen not in times:
+            continue
+        some = {str(config): tile for tile in tiles(problem, card) if (config := alone(tile, problem)) is not None}
+        kept = {name: tile for name, tile in some.items() if name in times}
+        clocks, asked = judged(problem, tuple(kept.values()), card)
+        best = min(times.values())
+        start = len(found)
+        found += [(len(names), asks, math.log(count), times[name], best, name == chosen)
+                  for name, asks, count in zip(kept, asked, clocks, strict=True) if math.isfinite(count)]
+        place = next((place for place in range(start, len(found)) if found[place][-1]), -1)
+        own.append((times[chosen], place, takes(problem)))
+        names.append(row["case"])
+    if not found:
+        raise DataError("no product of 16 bits with more than 128 tokens a group was swept: `grouped --sweep --variants tiles` on the card "
+                        "measures some, as of --cases random:1:200")
+    product, rows, counts, us, least, _ = zip(*found, strict=True)
+    return Tiles(np.array(product), np.stack(rows), np.array(counts), np.array(us), np.array(least), own, names)
+
+
+def taught(some: Tiles, which: Any, card: Card) -> Trees:
+    """Trees of some entries."""
+    near = which & (some.us < FAR * some.best)
+    left = np.log(some.us * card.clock_mhz) - some.clocks
+    _, product = np.unique(some.product[near], return_inverse=True)
+    return grown(some.asked[near], left[near], weights(some.us, some.best)[near], product, False, GROWTH)
+
+
+def unseen(some: Tiles, card: Card) -> Any:
+    """The logarithm of the clocks of each entry, from trees that have not seen its product."""
+    part = np.random.default_rng(0).permutation(len(some.names))[some.product] % FOLDS
+    found = some.clocks.copy()
+    for fold in range(FOLDS):
+        mine = part == fold
+        found[mine] += taught(some, ~mine, card).logarithm(some.asked[mine])
+    return found
+
+
+def regrets(some: Tiles, said: Any) -> tuple[list[float], list[float]]:
+    """The time of the choice over that of the best that was measured, by product that trees choose for: without them, and by what they
+    said."""
+    before, after = [], []
+    for number, (us, place, chooses) in enumerate(some.own):
+        mine = np.flatnonzero(some.product == number)
+        if not chooses:
+            continue
+        first = mine[np.argmin(said[mine])]
+        gains = place < 0 or said[first] < said[place] + math.log(1 - GAIN)
+        before.append(us / some.best[first])
+        after.append((some.us[first] if gains else us) / some.best[first])
+    return before, after
+
+
+def told(some: Tiles, said: Any) -> Iterator[str]:
+    """The regret in words."""
+    for what, found in zip(("without trees", "with trees that have not seen the product"), regrets(some, said), strict=True):
+        mean = math.exp(float(np.log(found).mean()))
+        yield (f"{what}: {len(found)} products, regret {mean:.4f}, 95th percentile {quantile(found, 0.95):.3f}, "
+               f"worst {max(found):.3f}")
+
+
+def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = None) -> int:
+    """0: grown and kept. 1: the trees choose no better than what is chosen without them, and nothing is kept."""
+    some = measured(sweeps, card)
+    said = unseen(some, card)
+    lines = list(told(some, said))
+    print("\n".join(lines))
+    before, after = regrets(some, said)
+    if np.log(after).mean() >= np.log(before).mean():
+        print("there is nothing to be gained")
+        return 1
+    about = {"device": card.name, "products": len(some.names), "tiles": len(some.us), "held_out": lines}
+    write(output or path_of(card), taught(some, np.ones(len(some.us), dtype=bool), card), about, NAMES)
+    return 0
+
+
+__all__ = ["Tiles", "fit", "measured", "regrets", "sweep", "taught", "told", "unseen"]
