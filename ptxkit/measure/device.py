@@ -399,7 +399,7 @@ def device_of(where: Where, arguments: Arguments) -> Device:
             raise NoDriverError(f"{error}; `device=\"cpu\"` counts instructions on the CPU device") from None
     if where == "cpu":
         return Cpu()
-    if isinstance(where, str):
+    if isinstance(where, str) or not all(hasattr(where, name) for name in Device.__annotations__):
         raise PtxkitError(f"device={where!r} is not a device: it is 'gpu', 'cpu' or an object as ptxkit.measure.device.Device describes it")
     return where
 

@@ -214,7 +214,7 @@ def test_the_callers_arrays_are_not_written(tmp_path, unassembled):
     ({"seconds": -1}, TuneError, "seconds= is a number of at least 0, not -1"),
     ({"tolerance": float("nan")}, TuneError, "tolerance= is a number of at least 0, not nan"),
     ({"patience_s": "long"}, TuneError, "patience_s= is a number of at least 0, not 'long'"),
-    ({"device": "tpu"}, PtxkitError, "device='tpu' is not a device"),
+    ({"device": "tpu"}, PtxkitError, "device='tpu' is not a device"), ({"device": None}, PtxkitError, "device=None is not a device"),
 ])
 def test_a_mistake_is_a_sentence(tmp_path, unassembled, words_, error, sentence):
     given = {"space": {"A": (1, 2)}, "grid": 1, "args": (np.zeros(2, np.float32),), "device": Clocked(lambda config: 1.0),
