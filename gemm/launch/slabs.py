@@ -65,7 +65,7 @@ def _slab(arrays: Arrays, top: int, bottom: int, left: int, right: int) -> Array
         elif name == "b":
             found[name] = _cut(array, 1, left, right)
         elif name == "bias":
-            along_rows = len(array.shape) == 2 and array.shape[1] == 1 and arrays.out.shape[1] != 1
+            along_rows = len(array.shape) == 2 and array.shape[1] == 1 and (array.shape[0] > 1 or arrays.out.shape[1] != 1)
             found[name] = _cut(array, 0, top, bottom) if along_rows else _cut(array, len(array.shape) - 1, left, right)
         elif math.prod(array.shape) > 1:                        # scales of rows or of columns
             found[name] = _cut(array, 0, top, bottom) if name == "a_scale" else _cut(array, len(array.shape) - 1, left, right)

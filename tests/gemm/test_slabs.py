@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -56,6 +57,17 @@ def test_what_is_added_is_cut_too(small: None) -> None:
             assert part.bias.pointer == 64 + 2 * along
             assert part.bias.shape == tuple(extent if extent == 1 else part.out.shape[(bias.shape == (m, 1) and -2) or -1]
                                             for extent in bias.shape)
+
+
+@pytest.mark.parametrize(("m", "n", "shape", "rows"), [(40, 1, (40, 1), True), (40, 1, (1, 1), False), (40, 1, (1,), False),
+                                                     (1, 40, (1, 1), True), (1, 40, (1, 40), False), (1, 40, (40,), False)])
+def test_the_bias_of_one_row_or_column_is_cut_as_it_lies(small: None, m: int, n: int, shape: tuple[int, ...], rows: bool) -> None:
+    arrays = product(m, n, 7, bias=seen(shape, pointer=64))
+    parts = slabs.slabs(arrays, PLAIN, lambda: replace(H200, l2_mib=300 / (1 << 20)))
+    assert len(parts) > 1
+    for part in parts:
+        assert Problem(part).fusion.bias_along == Problem(arrays).fusion.bias_along == ("row" if rows else "column")
+        assert part.bias.pointer == 64 + (part.out.pointer if math.prod(shape) > 1 else 0)
 
 
 def test_no_copy_is_larger_than_the_l2_and_what_is_aligned_stays_whole() -> None:
