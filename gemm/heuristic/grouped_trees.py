@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from ptxkit.cards import Card
+from ptxkit.cards import Card, known
 
 from ..config.grouped import DynamicGroups, StaticGroups
 from ..config.parts import ClusterShape, Pingpong, Tile
 from ..problem.grouped import GroupProblem
 from . import corrections
 from .corrections import NONE, Trees
-from .costs import LINE, fit_path, fitted_as
+from .costs import LINE, fit_path
 from .group_tile import GroupTile
 from .grouped_causes import Columns, bare, clocks_of, width_of
 from .grouped_causes import tiles as tiles_of_causes
@@ -91,9 +91,9 @@ def path_of(card: Card) -> Path:
 
 @functools.lru_cache(16)
 def of_card(card: Card) -> Trees:
-    """The trees of the card whose constants a card has; none where that has none."""
-    path = path_of(fitted_as(card))
-    return corrections.read(path, NAMES) if path.is_file() else NONE
+    """The trees of a card that was measured whole; none of others, whosever constants they have, and of parts of a card."""
+    path, whole = path_of(card), known(card.name)
+    return corrections.read(path, NAMES) if whole is not None and whole.sms == card.sms and path.is_file() else NONE
 
 
 def learned(problem: GroupProblem) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit.cards import CARDS, H100, H200
+from ptxkit.cards import CARDS, H200
 from ptxkit.gemm.__main__ import main
 from ptxkit.gemm.config.grouped import GroupedConfig
 from ptxkit.gemm.heuristic import grouped_causes, grouped_trees
@@ -47,7 +47,8 @@ def test_a_choice_is_legal_and_trees_change_only_what_they_were_grown_for(case, 
 
 
 def test_trees_are_of_the_card_that_was_measured_and_change_some_choices():
-    assert not len(grouped_trees.of_card(H100))
+    assert [name for name, card in CARDS.items() if len(grouped_trees.of_card(card))] == ["h200"]
+    assert not len(grouped_trees.of_card(H200.with_sms(66)))
     assert len(grouped_trees.of_card(H200)) > 100
     changed = sum(heuristic(problem_of(one), H200) != untaught(problem_of(one), H200) for one in STRADDLING)
     assert 0.1 * len(STRADDLING) < changed < len(STRADDLING)
