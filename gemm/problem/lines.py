@@ -139,13 +139,18 @@ def settled_strides(array: ArrayView) -> tuple[int, ...]:
 def check_rows(name: str, array: ArrayView) -> None:
     """Raise LaunchError unless an array is row-major: D, or what is added to it. Rows and batches of what is only read may share memory."""
     check_forwards(name, array)
+    check_columns(name, array)
+    if array.shape[-2] > 1 and array.strides[-2] >= MOST_STRIDE:
+        raise LaunchError(f"the rows of {name} are {array.strides[-2]} elements apart: it must be less than 2^32; pass a copy whose rows "
+                          "are nearer")
+
+
+def check_columns(name: str, array: ArrayView) -> None:
+    """Raise LaunchError unless the last extent of a row-major array is contiguous."""
     if array.shape[-1] > 1 and array.strides[-1] != 1:
         wanted = ("rows or columns must be contiguous; pass a contiguous one" if name == "out" else
                   f"rows must be contiguous; pass {name}.contiguous(), a row-major copy")
         raise LaunchError(f"{name} has strides {array.strides}: its {wanted}")
-    if array.shape[-2] > 1 and array.strides[-2] >= MOST_STRIDE:
-        raise LaunchError(f"the rows of {name} are {array.strides[-2]} elements apart: it must be less than 2^32; pass a copy whose rows "
-                          "are nearer")
 
 
 def result(name: str, out: ArrayView) -> Lines:
@@ -185,5 +190,5 @@ def row_strides(array: ArrayView | None) -> tuple[int, int]:
     return array.strides[-2], (array.strides[0] if len(array.shape) == 3 else 0)
 
 
-__all__ = ["NO_OPERAND", "Lines", "Operand", "aligned", "allows", "check_forwards", "check_rows", "copied_batches", "copied_bytes",
-           "mapped", "operand", "pairwise", "result", "row_strides", "settled_strides"]
+__all__ = ["NO_OPERAND", "Lines", "Operand", "aligned", "allows", "check_columns", "check_forwards", "check_rows", "copied_batches",
+           "copied_bytes", "mapped", "operand", "pairwise", "result", "row_strides", "settled_strides"]

@@ -16,7 +16,7 @@ from ptxkit.runtime.arrays import ArrayView
 from ptxkit.types import TYPES
 
 from .folded import folded
-from .lines import settled_strides
+from .lines import check_columns, settled_strides
 from .scales import along_matrices
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ def products(arrays: Arrays) -> list[Arrays]:
             array = getattr(arrays, name)
             if array is not None and array.shape != shape:
                 raise LaunchError(f"{name} has shape {array.shape}: a {a.shape} times b {b.shape} gives {shape}")
+        if len(b.shape) > 1 and (out.shape[-1] < 2 or out.strides[-1] == 1):
+            for name, array in (("c", arrays.c), ("residual", arrays.residual)):
+                if array is not None and 0 not in shape and array.strides[-1] >= 0:     # with the strides that the caller sees
+                    check_columns(name, array)
         found = _matrices(arrays, _outer(a, b))
     else:
         found = [arrays]

@@ -53,6 +53,19 @@ def test_other_orders_of_axes(turn: str) -> None:
     assert np.abs(out - (exact + bias + 2)).max() < 0.05
 
 
+@pytest.mark.parametrize(("a", "b", "strides"), [
+    ((40,), (40, 11), (2,)), ((3, 5, 40), (40, 16), (160, 32, 2)), ((2, 1, 5, 40), (3, 40, 8), (240, 80, 16, 0))])
+@pytest.mark.parametrize("name", ["c", "residual"])
+def test_what_is_added_is_refused_with_the_strides_that_it_has(name: str, a: tuple[int, ...], b: tuple[int, ...],
+                                                               strides: tuple[int, ...]) -> None:
+    """Not with those of the matrices that the product is made of."""
+    x, y = seen(a, pointer=1 << 30), seen(b, pointer=2 << 30)
+    shape = result_shape(x, y)
+    said = Adapter.can_implement(x, y, seen(shape, pointer=3 << 30), beta=1.0, **{"c": seen(shape, pointer=3 << 30),
+                                                                                   name: seen(shape, strides, pointer=4 << 30)})
+    assert said == f"{name} has strides {strides}: its rows must be contiguous; pass {name}.contiguous(), a row-major copy"
+
+
 BEHIND = 1000
 """Where b lies, in elements."""
 
