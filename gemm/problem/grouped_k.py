@@ -51,6 +51,9 @@ class ProblemAlongK:
         self.source, self.out, self.accumulate = TYPES[a.dtype], TYPES[out.dtype], accumulate
         self.a_lines = self.b_lines = self.d_lines = Lines((), ())
         if not self.empty:
+            if out.shape[-1] > 1 and out.strides[-1] != 1 and out.strides[-2] == 1:
+                raise LaunchError(f"out has strides {out.strides}: its rows must be contiguous; exchange a and b for the transposed "
+                                  "result, or pass a contiguous one")
             self.d_lines = result("out", out)
             if not mapped(out):
                 raise LaunchError(f"out has shape {out.shape} and strides {out.strides} at address {out.pointer:#x}: rows of groups along "

@@ -291,6 +291,7 @@ def test_what_is_refused_is_said_in_one_sentence() -> None:
         ((a, b, view("s64", 3), out), {}, "it must be int32"), ((a, b, view("s32", 3, 1), out), {}, "cu_seqlens has shape"),
         ((a, b, view("s32", 4), out), {}, "out has shape"), ((a, b, lengths, view("e4m3", 2, 32, 48)), {}, "out has elements of e4m3"),
         ((a, b, lengths, out._replace(strides=(32 * 50, 50, 1))), {}, "rows of groups along K are multiples of 16 bytes"),
+        ((a, b, lengths, out._replace(strides=(out.strides[0], 1, out.shape[1]))), {}, "its rows must be contiguous; exchange a and b"),
         ((a, b, lengths, out), {"accumulate": True}, "out has elements of bf16"),
         ((a, b, lengths, sums), {"config": config("bf16", "bf16", Tile(64, 64))}, "its out is bf16, the arguments need f32"),
         ((view("bf16", 64, 32), b, view("s32", 41), view("bf16", 40, 32, 48)), {"config": config("bf16", "bf16", Tile(64, 64))},
