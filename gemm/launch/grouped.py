@@ -236,7 +236,7 @@ def group_gemm(x: Any, w: Any, cu_seqlens: Any, *, x_scale: Any = None, w_scale:
     With `batch_invariant=True` a row of x gives the same bits whatever the lengths, the number of groups and its place are: the order of
     its sums depends on K and the types alone.
     """
-    if flag("check_lengths", check_lengths):
+    if check_lengths is not False and flag("check_lengths", check_lengths):
         check(cu_seqlens, view(x if gather is None else gather, "x").shape[0])
     _refuse_scales_of_both(weights, x_scale, w_scale)
     options = group_options("cu_seqlens", _gated(activation), mean_tokens, fast_accum, order, batch_invariant, weights is not None,
