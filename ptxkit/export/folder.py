@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from ..files import write_whole
 from .kernel import ExportError
+
+_DECLARED = re.compile(r"^(?:\w[\w ]*[ *]+(\w+)\(|\} (\w+);)", re.MULTILINE)
+"""A function or a type of a header."""
+_OURS = "#ifndef PTXKIT_"
+"""Stands in the headers of exports."""
 
 
 class FolderError(ExportError):
@@ -15,8 +21,8 @@ class FolderError(ExportError):
 
 
 def write(folder: str | os.PathLike[str], contents: Mapping[str, bytes], *, force: bool = False) -> tuple[Path, ...]:
-    """Write files into a folder, which is made if it is not there. Raises ExportError where a file exists, unless `force`, and leaves
-    everything as it was where one cannot be written."""
+    """Write files into a folder, which is made if it is not there. Raises ExportError where a file exists, unless `force`, and where a
+    header declares what another export there does. Leaves everything as it was where one cannot be written."""
     place = Path(folder)
     if place.exists() and not place.is_dir():
         raise FolderError(f"{place} is a file: name a folder")
@@ -24,6 +30,7 @@ def write(folder: str | os.PathLike[str], contents: Mapping[str, bytes], *, forc
     there = [path for path in paths.values() if path.exists()]
     if there and not force:
         raise ExportError(f"{there[0]} exists: name another folder, or overwrite it with force (--force)")
+    _check_names(place, contents)
     made: list[Path] = []
     folders = [each for each in (place, *place.parents) if not each.exists()]
     try:
@@ -42,6 +49,21 @@ def write(folder: str | os.PathLike[str], contents: Mapping[str, bytes], *, forc
         wanted = dict(zip(map(str, made), paths.values(), strict=False))
         raise FolderError(f"cannot write {wanted.get(str(error.filename), place)}: {error.strerror}") from None
     return tuple(paths.values())
+
+
+def _check_names(place: Path, contents: Mapping[str, bytes]) -> None:
+    """Raise ExportError where a program could not take a header beside another export's in the folder."""
+    declared = {name for file, text in contents.items() if file.endswith(".h") for name in _names(text.decode())}
+    for path in sorted(place.glob("*.h")):
+        text = path.read_text(encoding="utf-8", errors="replace") if path.name not in contents and path.is_file() else ""
+        both = declared & _names(text) if _OURS in text else ()
+        if both:
+            raise ExportError(f"{path} declares `{min(both)}`, too, so that no program could have both: give this export another name "
+                              "(--name) or another folder")
+
+
+def _names(header: str) -> set[str]:
+    return {function or type_ for function, type_ in _DECLARED.findall(header)}
 
 
 __all__ = ["FolderError", "write"]
