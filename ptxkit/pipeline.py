@@ -10,6 +10,7 @@ from .dsl.reg import Index, Negated, Reg, Special
 from .dsl.uncalled import EmittingMethods, Handle
 from .errors import TraceError
 from .flow import Ring, ring
+from .grammar.limits import MBARRIER
 from .idioms import init_barriers, wait
 from .ptx import bar, fence, mbarrier
 from .smem import MBarrier, MBarriers
@@ -18,8 +19,6 @@ from .types import pred, u32
 
 NAMED = 16
 """Named barriers of a CTA."""
-COUNT = (1 << 20) - 1
-"""The most arrivals, and the most bytes, that a phase of an mbarrier waits for."""
 
 
 class Stages(EmittingMethods):
@@ -29,8 +28,8 @@ class Stages(EmittingMethods):
 
     def __init__(self, stages: int, *, producers: int, consumers: int, name: str = "") -> None:
         for what, count in (("producers", producers), ("consumers", consumers)):
-            if not isinstance(count, Reg) and (type(count) is not int or not 1 <= count <= COUNT):
-                raise TraceError(f"{what}={count!r}: a phase waits for 1 to {COUNT:,} arrivals; say how many threads arrive for a stage")
+            if not isinstance(count, Reg) and (type(count) is not int or not 1 <= count <= MBARRIER):
+                raise TraceError(f"{what}={count!r}: a phase waits for 1 to {MBARRIER:,} arrivals; say how many threads arrive for a stage")
         self.stages = stages
         self.full: MBarriers = allocate(stages, name=f"{name}full")
         self.empty: MBarriers = allocate(stages, name=f"{name}empty")
@@ -63,8 +62,8 @@ class Pipeline(Stages):
                  name: str = "") -> None:
         if bytes is not None and producers != 1:
             raise TraceError(f"one thread arms a stage of {bytes} bytes, not {producers}: leave producers= or bytes= out")
-        if bytes is not None and not isinstance(bytes, Reg) and (type(bytes) is not int or not 0 <= bytes <= COUNT):
-            raise TraceError(f"bytes={bytes!r}: copies bring 0 to {COUNT:,} bytes to a stage; add up `tile.layout.bytes` of its tiles")
+        if bytes is not None and not isinstance(bytes, Reg) and (type(bytes) is not int or not 0 <= bytes <= MBARRIER):
+            raise TraceError(f"bytes={bytes!r}: copies bring 0 to {MBARRIER:,} bytes to a stage; add up `tile.layout.bytes` of its tiles")
         super().__init__(stages, producers=producers, consumers=consumers, name=name)
         self.bytes, self.generic = bytes, generic
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ..limits import MBARRIER
 from ..schema import ANY, Access, Depends, Effects, Form, Range, at, form, r, w
 
 # The manual writes `.sem.scope` before the space in some lines and after it in others. The table always has it before.
 _ORDER = {"sem": "release relaxed", "scope": "cta cluster"}
 _LOCAL = {"space": "shared shared::cta"}
-_MAX = 2**20 - 1
 _BARRIER = at("space", tag="mbarrier")
 _REMOTE = at("shared::cluster", tag="mbarrier")
 _STATE = w("b64", tag="state", sink=True, float_ok=False)
@@ -20,8 +20,8 @@ def _effects(*sync: str, mode: str = "rw", depends: Depends = "never") -> Effect
 
 def _arrivals(name: str, *words: str) -> tuple[Form, ...]:
     """The rows of `arrive` or `arrive_drop`. `arrive_drop` also lowers the expected count of later phases. `words`: the effects."""
-    count = r("u32", imm=Range(1, _MAX))
-    tx_count = r("u32", imm=Range(0, _MAX), tag="bytes")
+    count = r("u32", imm=Range(1, MBARRIER))
+    tx_count = r("u32", imm=Range(0, MBARRIER), tag="bytes")
     expects = ("mbarrier.expect_tx", *words)
     return (
         form(f"mbarrier.{name}{{.sem.scope}}{{.space}}.b64 state, [addr]{{, count}}", slots=_ORDER | _LOCAL, needs=_RELAXED,
@@ -41,7 +41,7 @@ def _bytes(name: str) -> Form:
     return form(f"mbarrier.{name}{{.sem.scope}}{{.space}}.b64 [addr], tx_count",
                 slots={"sem": "relaxed", "scope": "cta cluster", "space": "shared shared::cta shared::cluster"},
                 effects=_effects(f"mbarrier.{name}"), section=f"mbarrier.{name}",
-                addr=_BARRIER, tx_count=r("u32", imm=Range(0, _MAX), tag="bytes"))
+                addr=_BARRIER, tx_count=r("u32", imm=Range(0, MBARRIER), tag="bytes"))
 
 
 def _waits(name: str, hint: str) -> tuple[Form, ...]:
@@ -62,7 +62,7 @@ def _waits(name: str, hint: str) -> tuple[Form, ...]:
 
 FORMS: tuple[Form, ...] = (
     form("mbarrier.init{.space}.b64 [addr], count", slots=_LOCAL, target="sm_80", effects=_effects("mbarrier.init", mode="w"),
-         section="mbarrier.init", addr=_BARRIER, count=r("u32", imm=Range(1, _MAX))),
+         section="mbarrier.init", addr=_BARRIER, count=r("u32", imm=Range(1, MBARRIER))),
     form("mbarrier.inval{.space}.b64 [addr]", slots=_LOCAL, target="sm_80", effects=_effects("mbarrier.inval", mode="w"),
          section="mbarrier.inval", addr=_BARRIER),
     _bytes("expect_tx"),

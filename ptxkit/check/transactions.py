@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..grammar.errors import Finding
+from ..grammar.limits import MBARRIER
 from .analysis import Analysis
 from .barriers import Barrier, Use
 from .program import Site
 from .values import Value
 
 RULES = {"expect-tx": "an mbarrier expects other bytes than the copies complete on it, or more than it can count"}
-MOST = (1 << 20) - 1
-"""Bytes that an mbarrier can have outstanding."""
 
 
 def findings(analysis: Analysis) -> Iterator[Finding]:
@@ -21,9 +20,9 @@ def findings(analysis: Analysis) -> Iterator[Finding]:
         expects, copies = barrier.having("expect_tx"), [use for use in barrier.having("complete_tx") if "arrive" not in use.kinds]
         for use in expects:
             bytes = analysis.constant(use.site, "tx_count")
-            if bytes is not None and bytes > MOST:
+            if bytes is not None and bytes > MBARRIER:
                 yield analysis.report("expect-tx", use.site, f"the mbarrier {barrier} is told to expect {bytes:,} bytes at once: it counts "
-                                      f"{MOST:,} at most", "a phase for each part of the bytes, or several mbarriers", "error")
+                                      f"{MBARRIER:,} at most", "a phase for each part of the bytes, or several mbarriers", "error")
         if expects:
             yield from _Balance(analysis, barrier, expects, copies).findings()
         elif copies and analysis.barriers.understood and barrier.having("test") and not _others(analysis, barrier, "expect_tx"):

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import TraceError
 from ..grammar.errors import Position
 from .blocks import Block
-from .source import named, outside
+from .source import installed, named, outside
 
 
 class Emitting:
@@ -78,7 +78,7 @@ def check_called(function: Callable[..., Any]) -> None:
 def _follows(function: FunctionType, home: str) -> bool:
     """Whether this is code of kernels: of the kernel's own package, or of no installed library."""
     package, file = (function.__module__ or "").partition(".")[0], function.__code__.co_filename
-    return outside(file) and (package == home or (package not in sys.stdlib_module_names and "-packages" not in file))
+    return outside(file) and (package == home or (package not in sys.stdlib_module_names and not installed(file)))
 
 
 def _closure(function: FunctionType) -> dict[str, Any]:

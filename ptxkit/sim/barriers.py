@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..grammar.limits import MBARRIER
 from .errors import Fault
 from .values import mask_of
 
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from .fragment import Fragment
     from .program import Op
 
-MAX_COUNT = (1 << 20) - 1
 TAGS = 1 << 20
 """How many mbarriers the tokens of arrivals tell apart."""
 
@@ -61,13 +61,13 @@ class MBarrier:
     def expect(self, count: int, op: Op, who: Warp) -> None:
         """Announce bytes for this phase."""
         self.tx += count
-        if self.tx > MAX_COUNT:
+        if self.tx > MBARRIER:
             raise _overflow(f"{who!r} announces {count:,} bytes on {self}: {self.tx:,} are outstanding", op)
 
     def complete_tx(self, count: int, op: Op, who: Warp) -> None:
         """Bytes have come; who announces them later must not be late by more than the barrier can count."""
         self.tx -= count
-        if self.tx < -MAX_COUNT:
+        if self.tx < -MBARRIER:
             raise _overflow(f"{count:,} bytes of {who!r} complete on {self}: {-self.tx:,} have come that nothing has announced yet", op)
         self.check()
 
@@ -110,7 +110,7 @@ class MBarrier:
 
 
 def _overflow(what: str, op: Op) -> Fault:
-    return Fault("mbarrier-tx-overflow", f"{what}, at most {MAX_COUNT:,} may be", "split the copies over several barriers", op)
+    return Fault("mbarrier-tx-overflow", f"{what}, at most {MBARRIER:,} may be", "split the copies over several barriers", op)
 
 
 class NamedBarrier:

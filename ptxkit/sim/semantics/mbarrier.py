@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from ..barriers import MAX_COUNT, MBarrier
+from ...grammar.limits import MBARRIER
+from ..barriers import MBarrier
 from ..cta import cta_of_place
 from ..errors import Fault
 from ..fragment import Wait
@@ -58,9 +59,9 @@ def init(op: Op) -> Run:
     def run(f: Any, mask: int, address: Any, count: Any) -> None:
         barriers = f.cta.cluster.mbarriers
         for lane, place, number in each(f, mask, op, address, count):
-            if not 1 <= number <= MAX_COUNT:
+            if not 1 <= number <= MBARRIER:
                 raise Fault("mbarrier-count", f"{f.warp!r} initialises {f.machine.name_of(place % f.machine.shared_stride)} with {number} "
-                            f"arrivals: 1 to {MAX_COUNT:,} are possible", "", op)
+                            f"arrivals: 1 to {MBARRIER:,} are possible", "", op)
             made = MBarrier(cta_of_place(f.cta.cluster, place), place, number)
             if f.machine.watch is not None:
                 f.machine.watch.mbarrier_init(f, lane, op, made, barriers.get(place))
@@ -189,4 +190,4 @@ def _distinct(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 @action("mbarrier.pending_count")
 def pending_count(op: Op) -> Run:
-    return lambda f, mask, state: (state & MAX_COUNT) if isinstance(state, int) else state.astype("uint32") & MAX_COUNT
+    return lambda f, mask, state: (state & MBARRIER) if isinstance(state, int) else state.astype("uint32") & MBARRIER
