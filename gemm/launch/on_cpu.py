@@ -46,8 +46,9 @@ def view_of(name: str, array: Array, word: str | None) -> ArrayView:
     if known is None and array.dtype.kind == "u" and word is not None and TYPES[word].bits == 8 * array.dtype.itemsize:
         known = word
     if known is None:
-        raise LaunchError(f"{name} has elements of {array.dtype}: pass {', '.join(WORDS)}, or unsigned integers and the type of their "
-                          "bits as dtype=")
+        *others, last = WORDS
+        bits = "; dtype= says which of these unsigned integers are the bits of" if array.dtype.kind == "u" else ""
+        raise LaunchError(f"{name} has elements of {array.dtype}: convert it to {', '.join(others)} or {last}{bits}")
     size = array.dtype.itemsize
     return ArrayView(place(array), array.shape, tuple(s // size for s in array.strides), known, 0, name)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,17 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptxkit import Ptr, Reg, Ring, TensorMap, Vec, ctaid, else_, for_range, func, if_, kernel, laneid, ring, smem, tid
+from ptxkit import Ptr, Reg, Ring, TensorMap, Vec, else_, for_range, if_, kernel, laneid, ring, smem, tid
 from ptxkit.copies import copy_async, load_tile, store_tile
-from ptxkit.errors import TraceError
 from ptxkit.fragments import load_fragment, operands_a, pack, store_fragment, unpack
 from ptxkit.layout import Layout
-from ptxkit.pipeline import NamedBarrier, NamedBarriers, Pipeline
-from ptxkit.ptx import add, and_, bar, cp, ld, mma, mov, mul, opcode, shfl, wgmma
-from ptxkit.ptx import max as max_
+from ptxkit.pipeline import NamedBarrier, Pipeline
+from ptxkit.ptx import add, and_, bar, cp, ld, mov, mul, opcode, wgmma
 from ptxkit.ptx import st as store
-from ptxkit.reductions import block_reduce, cluster_reduce, warp_reduce
-from ptxkit.types import b8, b16, b32, bf16, e4m3, e5m2, f16, f32, s32, u32
+from ptxkit.types import b8, b16, b32, bf16, e4m3, e5m2, f16, f32, u32
 from tests.ptxkit.machine import lines, opcodes, trace
 from tests.ptxkit.refusal import refused
 
@@ -330,95 +326,6 @@ def test_a_packed_word_unpacks(type_: Any) -> None:
         assert np.array_equal(words.view(np.uint16).reshape(32, 2), bits(x) if type_ is bf16 else x.astype(np.float16).view(np.uint16))
 
 
-# --------------------------------------------------------------------------------------------------- reductions
-
-
-@pytest.mark.parametrize("lanes", [1, 2, 8, 32])
-def test_a_warp_reduces(lanes: int) -> None:
-    @kernel(block=64)
-    def reduce(x: Ptr[f32], y: Ptr[u32], out: Ptr[f32], least: Ptr[u32]) -> None:
-        i = mov.u32(tid.x)
-        store.global_.f32(out.at(i), warp_reduce(add.rn.f32, ld.global_.f32(x.at(i)), lanes=lanes))
-        store.global_.u32(least.at(i), warp_reduce(max_.u32, ld.global_.u32(y.at(i)), lanes=lanes))
-
-    x, y = np.arange(64, dtype=np.float32), np.random.default_rng(3).integers(0, 1 << 32, 64, dtype=np.uint32)
-    out, largest = np.zeros_like(x), np.zeros_like(y)
-    clean(reduce, x, y, out, largest)
-    assert np.array_equal(out, np.repeat(x.reshape(-1, lanes).sum(1), lanes))
-    assert np.array_equal(largest, np.repeat(y.reshape(-1, lanes).max(1), lanes))
-    assert ("redux.sync.max.u32" in opcodes(reduce.trace())) == (lanes == 32)
-
-
-@pytest.mark.parametrize("threads", [32, 64, 96, 256, 1024])
-@pytest.mark.parametrize("schedule", ["fifo", "random"])
-def test_a_block_reduces_again_and_again(threads: int, schedule: str) -> None:
-    if schedule == "random" and threads == 1024:
-        pytest.skip("long")
-
-    @kernel(block=threads)
-    def reduce(x: Ptr[f32], out: Ptr[f32], rounds: Reg[u32]) -> None:
-        i = mov.u32(tid.x)
-        with for_range(rounds) as row:
-            place = row * threads + i
-            store.global_.f32(out.at(place), block_reduce(add.rn.f32, ld.global_.f32(x.at(place))))
-
-    x = np.random.default_rng(4).integers(-9, 9, (3, threads)).astype(np.float32)
-    out = np.zeros_like(x)
-    report = reduce.simulate(1, x, out, 3, schedule=schedule, seed=1)
-    assert report.verdict == "clean", report
-    assert np.array_equal(out, np.broadcast_to(x.sum(1, keepdims=True), x.shape))
-
-
-@func
-def summed(x: Reg[f32]) -> Reg[f32]:
-    return block_reduce(add.rn.f32, x)
-
-
-@func
-def summed_in_cluster(x: Reg[f32]) -> Reg[f32]:
-    return cluster_reduce(add.rn.f32, x)
-
-
-@func
-def summed_below(x: Reg[f32]) -> Reg[f32]:
-    return summed(x)
-
-
-@pytest.mark.parametrize("reduced", [summed, summed_in_cluster, summed_below], ids=lambda each: each.name)
-@pytest.mark.parametrize("cluster", [1, 2])
-def test_a_function_that_reduces_is_called_again_and_again(reduced: Any, cluster: int) -> None:
-    """Law: each call of a `@func`, one after another or in a loop, reduces alone."""
-    @kernel(block=64, cluster=cluster)
-    def again(x: Ptr[f32], out: Ptr[f32], rounds: Reg[u32]) -> None:
-        i = mov.u32(tid.x)
-        here = out.at(mov.u32(ctaid.x) * (5 * 64) + i)
-        for row in range(2):
-            store.global_.f32(here + 64 * row, reduced(ld.global_.f32(x.at(i) + 64 * row)))
-        with for_range(rounds, start=2) as row:
-            store.global_.f32(here.at(row * 64), reduced(ld.global_.f32(x.at(row * 64 + i))))
-
-    x = np.random.default_rng(4).integers(-9, 9, (5, 64)).astype(np.float32)
-    for seed in range(3):
-        out = np.zeros((cluster, *x.shape), np.float32)
-        report = again.simulate(cluster, x, out, 5, schedule="random", seed=seed)
-        assert report.verdict == "clean", report
-        of_ctas = cluster if reduced is summed_in_cluster else 1
-        assert np.array_equal(out, np.broadcast_to(x.sum(1, keepdims=True) * of_ctas, out.shape))
-
-
-def test_what_a_reduction_costs() -> None:
-    def once(x: Reg[f32]) -> None:
-        block_reduce(add.rn.f32, x)
-
-    def repeated(x: Reg[f32], n: Reg[u32]) -> None:
-        with for_range(n):
-            block_reduce(add.rn.f32, x)
-
-    assert opcodes(trace(once)).count("bar.sync") == 1
-    assert opcodes(trace(repeated)).count("bar.sync") == 2
-    assert opcodes(trace(once)).count("shfl.sync.bfly.b32") == 5 + 2             # 128 threads are 4 warps
-
-
 # --------------------------------------------------------------------------------------------------- copies and pipelines
 
 
@@ -502,96 +409,6 @@ def test_a_pipeline_that_threads_fill() -> None:
     out = np.zeros(7, np.uint32)
     clean(passed_on, out, 7)
     assert [*out] == [3 * k for k in range(7)]
-
-
-# --------------------------------------------------------------------------------------------------- bad input
-
-
-def _wrong() -> list[tuple[Callable[..., None], str]]:
-    def sparse(n: Reg[u32]) -> None:
-        wgmma.mma_async.sp.sync.aligned.m64n96k32.f32.bf16.bf16.coordinates(n)
-
-    def other(n: Reg[u32]) -> None:
-        add.rn.f32.coordinates(n)
-
-    def of_b(n: Reg[u32]) -> None:
-        wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16.coordinates(n, "b")
-
-    def length(n: Reg[u32]) -> None:
-        here = mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32.coordinates(n)
-        list(here.runs(Vec([mov.f32(0.0)])))                                     # wrong
-
-    def packs(x: Reg[f32]) -> None:
-        pack(bf16, x, x, x)
-
-    def unpacks(x: Reg[u32]) -> None:
-        unpack(s32, x)
-
-    def group(x: Reg[f32]) -> None:
-        warp_reduce(add.rn.f32, x, lanes=3)
-
-    def half(x: Reg[u32]) -> None:
-        warp_reduce(add.rn.f64, opcode("cvt.rn.f64.u32")(x))
-
-    def share(x: Ptr[bf16], n: Reg[u32]) -> None:
-        copy_async(smem.tile(bf16, (64, 64))[0], x, 64, n, 96)
-
-    def element(x: Ptr[f32], n: Reg[u32]) -> None:
-        copy_async(smem.tile(bf16, (64, 64))[0], x, 64, n, 128)
-
-    def columns(x: Reg[f32], n: Reg[u32]) -> None:
-        store_fragment(smem.tile(bf16, (64, 64))[0], [x] * 48, n)
-
-    def eight(x: Reg[f32], n: Reg[u32]) -> None:
-        store_fragment(smem.tile(f32, (64, 32))[0], [x] * 16, n)
-
-    def armed(n: Reg[u32]) -> None:
-        Pipeline(2, consumers=32, bytes=64, producers=2)
-
-    def warps(n: Reg[u32]) -> None:
-        NamedBarrier(33)
-
-    def never(n: Reg[u32]) -> None:
-        NamedBarrier(256)
-
-    def many(n: Reg[u32]) -> None:
-        NamedBarriers(16, 32)
-
-    def index(n: Reg[u32]) -> None:
-        NamedBarriers(4, 32)[4]
-
-    return [(sparse, "a dense wgmma"), (other, "has no coordinates"), (of_b, "`tile[stage].at(row, column)`"), (length, "has 1"),
-            (packs, "2 values for bf16"), (unpacks, "not s32"), (group, "not 3"), (half, "32-bit register"),
-            (share, "96 threads cannot share"), (element, "`pointer.cast(type)`"), (columns, "96 columns"),
-            (eight, "16-bit elements"), (armed, "one thread arms"),
-            (warps, "whole warps"), (never, "never open"), (many, "16 barriers"), (index, "barrier 4 of 4")]
-
-
-@pytest.mark.parametrize(("wrong", "words"), _wrong(), ids=lambda case: getattr(case, "__name__", ""))
-def test_bad_input_is_refused_at_its_line(wrong: Callable[..., None], words: str) -> None:
-    refused(wrong, words)
-
-
-def test_a_block_that_cannot_reduce() -> None:
-    def reduce(x: Reg[f32]) -> None:
-        block_reduce(add.rn.f32, x)
-
-    refused(reduce, "multiple of 32", block=48)
-    refused(reduce, "give thread=", block=(32, 2))
-    with pytest.raises(TraceError, match="no block="):
-        trace(reduce, block=None)
-
-
-def test_a_shuffle_by_hand_is_what_is_emitted() -> None:
-    """Oracle: the loop of the examples."""
-    def by_hand(x: Reg[f32]) -> None:
-        for distance in (16, 8, 4, 2, 1):
-            x = add.rn.f32(x, shfl.sync.bfly.b32(x, distance, 31, 0xFFFFFFFF))
-
-    def reduced(x: Reg[f32]) -> None:
-        warp_reduce(add.rn.f32, x)
-
-    assert lines(trace(by_hand)) == lines(trace(reduced))
 
 
 @pytest.mark.ptxas

@@ -184,67 +184,6 @@ def psqrt(x: Ptr[u32], v: Reg[f32]) -> None:
     p = math.sqrt(v)  # wrong
 
 
-@wrong()
-def npexp(x: Ptr[u32], v: Reg[f32]) -> None:
-    p = np.exp(v)  # wrong
-
-
-@wrong()
-def npmax(x: Ptr[u32], v: N) -> None:
-    p = np.maximum(v, 3)  # wrong
-
-
-@wrong()
-def npint(x: Ptr[u32], v: N) -> None:
-    p = np.int32(3) < v  # wrong
-
-
-@wrong()
-def npadd(x: Ptr[u32], v: N) -> None:
-    p = v + np.float32(3)  # wrong
-
-
-@wrong("; a number of numpy becomes one of Python with `int(i)`")
-def npadd_int(x: Ptr[u32], v: N) -> None:
-    p = v + np.int32(5)  # wrong
-
-
-@wrong("`int(i)`")
-def npbelow(x: Ptr[u32], v: N) -> None:
-    p = v < np.uint32(9)  # wrong
-
-
-@wrong("`int(i)`")
-def npdiv(x: Ptr[u32], v: N) -> None:
-    p = v // np.int64(4)  # wrong
-
-
-@wrong("`int(i)`")
-def npshift(x: Ptr[u32], v: N) -> None:
-    p = v << np.int32(1)  # wrong
-
-
-@wrong("`int(i)`")
-def npat(x: Ptr[u32], v: N) -> None:
-    p = x.at(np.int64(1))  # wrong
-
-
-@wrong("`int(i)`")
-def npplace(x: Ptr[u32], v: N) -> None:
-    p = smem.array(u32, 4).at(np.int64(1))  # wrong
-
-
-@wrong("`int(i)`")
-def nprange(x: Ptr[u32], v: N) -> None:
-    with for_range(np.int32(4)):  # wrong
-        pass
-
-
-@wrong("`int(i)` or `float(x)`")
-def npoperand(x: Ptr[u32], v: N) -> None:
-    add.u32(v, v, np.uint32(4))  # wrong
-
-
 @wrong("write `shl.b32(1, x)`")
 def shifted(x: Ptr[u32], v: N) -> None:
     p = 1 << v  # type: ignore[operator] # wrong
