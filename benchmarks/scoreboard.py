@@ -11,7 +11,7 @@ import json
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--page", action="store_true", help="only write the page, from the record")
     if not parser.parse_args(arguments).page:
+        if absent := missing():
+            print(f"no kernel was compiled: there is no {', no '.join(absent)}; `make scoreboard` sets up an environment that has all, and "
+                  "--page writes the page from the record", file=sys.stderr)
+            return 1
         record = {"schedules": SCHEDULES, "kernels": [*compiled(), *corpus()]}
         RECORD.write_text(compact(record), encoding="utf-8")
     record = json.loads(RECORD.read_text(encoding="utf-8"))
@@ -44,6 +48,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------ what is run
+
+
+def missing() -> list[str]:
+    """The packages of the kernels that are not installed."""
+    from benchmarks.foreign.cases import CASES
+
+    found = []
+    for package in dict.fromkeys(case.package for case in CASES):
+        try:
+            version(package)
+        except PackageNotFoundError:
+            found.append(package)
+    return found
 
 
 def compiled() -> Iterator[dict[str, Any]]:

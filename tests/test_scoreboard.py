@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 import pytest
@@ -34,6 +35,21 @@ def test_nothing_is_wrong_and_the_floor_is_there() -> None:
 def test_what_the_corpus_earns_is_what_is_recorded() -> None:
     recorded = {row["kernel"]: row["findings"] for row in record()["kernels"] if row["kernel"].startswith("nvcc ")}
     assert {row["kernel"]: row["findings"] for row in scoreboard.corpus()} == recorded
+
+
+def test_packages_that_are_not_there_are_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is compiled or written."""
+    def version(package: str) -> str:
+        if package == "triton":
+            raise PackageNotFoundError(package)
+        return "1.0"
+
+    before = scoreboard.RECORD.read_bytes(), scoreboard.PAGE.read_bytes()
+    monkeypatch.setattr(scoreboard, "version", version)
+    assert scoreboard.main([]) == 1
+    assert capsys.readouterr().err == ("no kernel was compiled: there is no triton; `make scoreboard` sets up an environment that has "
+                                       "all, and --page writes the page from the record\n")
+    assert (scoreboard.RECORD.read_bytes(), scoreboard.PAGE.read_bytes()) == before
 
 
 def test_every_adjudication_is_used() -> None:
