@@ -17,12 +17,14 @@ from ..errors import PtxkitError, TraceError
 from ..grammar.errors import Position
 from .blocks import Block
 from .carried import Carried, Round
+from .coordinates import Coordinates
 from .label import Label
 from .refused import NoItems
 from .source import installed, line_at, named, of_python, outside
+from .special import Dim3
 from .uncalled import Emitting, Handle
 
-_ROOTS = NoItems, Handle, Block, Carried, Round, Label, Emitting
+_ROOTS = NoItems, Handle, Block, Carried, Round, Label, Emitting, Coordinates, Dim3
 """What a trace gives an author to hold."""
 _CAUGHT = TypeError, AttributeError, ValueError, LookupError, ArithmeticError, AssertionError
 _NO_FIT = re.compile(r"^([\w.<>]+)\(\) (missing .*|takes .*|got .*)$")
@@ -45,6 +47,8 @@ _INSTEAD = {
     "Shared": "`array[i]` is the place of an element, and `array.count` is the length of an array",
     "Round": "name its registers, `with ring(STAGES, n) as (k, stage, parity):`",
     "Reg": "it has no value while the kernel is being traced, and instructions take it, as `add.u32(x, 1)`",
+    "Coordinates": "`here.runs(acc)` gives (row, column, neighbours) and `here.elements(acc)` each register",
+    "Dim3": "it has `x`, `y` and `z`, as `tid.x`",
     "Opcode": "an opcode is called, as `add.u32(x, 1)`",
     "Ptr": "`p.at(i)` is the place of an element, and `ld.global_.u32(p.at(i))` reads it",
 }
@@ -106,6 +110,8 @@ def _misused(error: BaseException, frame: FrameType) -> str | None:
         name = _shown(call[1])
         example = f", as in {_EXAMPLES[name]}" if name in _EXAMPLES else ""
         return f"`{name}` is called as `{name}({_parameters(function)})`{example}, and this call {_without_self(call[2])}"
+    if "values to unpack" in words and "ring(" in linecache.getline(frame.f_code.co_filename, frame.f_lineno):
+        return f"a `ring` gives three registers ({words}): {_INSTEAD['Round']}"
     if not isinstance(error, TypeError | AttributeError):
         return None
     known = {each.__name__: each for each in _classes()}

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ptxkit import NamedBarrier, NamedBarriers, Pipeline, Reg, Ring, for_range, if_, kernel, loop, ring, smem
+from ptxkit import NamedBarrier, NamedBarriers, Pipeline, Reg, Ring, for_range, if_, kernel, loop, ring, smem, tid
 from ptxkit.dsl.misused import run
 from ptxkit.errors import PtxkitError, TraceError
 from ptxkit.fragments import load_fragment
 from ptxkit.idioms import wait
-from ptxkit.ptx import add, mbarrier, mov
+from ptxkit.ptx import add, mbarrier, mov, wgmma
 from ptxkit.reductions import block_reduce
 from ptxkit.types import bf16, f32, u32
 from tests.ptxkit.machine import trace
@@ -105,6 +105,9 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a fraction": (lambda n: Pipeline(2, consumers=32).producer_acquire(0, 1.5),  # type: ignore[arg-type]
                    "the parity of a stage is 0, 1 or a 32-bit register, as `ring` gives it, not 1.5"),
     "an index": (lambda n: Pipeline(2, consumers=32).producer_acquire(0, 2), "as `ring` gives it, not 2"),
+    "coordinates as a sequence": (lambda n: list(wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16.coordinates(n)),  # type: ignore[call-overload]
+                                  "`Coordinates` is no sequence: `here.runs(acc)` gives (row, column, neighbours)"),
+    "a fourth axis": (lambda n: tid.w, "`Dim3` has no `w`: it has `x`, `y` and `z`, as `tid.x`"),  # type: ignore[attr-defined]
     "half a stage": (lambda n: Ring(1.5), "a ring has at least one stage, an int, not 1.5"),  # type: ignore[arg-type]
 }
 
@@ -115,6 +118,14 @@ def test_a_call_that_does_not_fit_shows_one_that_does(wrong: Callable[..., None]
         kernel(block=32, name="k")(named(wrong)).trace()
     assert str(caught.value).startswith(f"{__file__}:{wrong.__code__.co_firstlineno}: ")
     assert words in str(caught.value)
+
+
+def test_a_ring_gives_three_registers() -> None:
+    def wrong(n: N) -> None:
+        with ring(3, n) as (_, _):  # type: ignore[misc] # wrong
+            pass
+
+    refused(wrong, "a `ring` gives three registers", "`with ring(STAGES, n) as (k, stage, parity):`")
 
 
 def named(body: Callable[[Any], Any]) -> Callable[..., None]:
