@@ -20,6 +20,9 @@ class Dim3:
         self.y = Special(f"%{name}.y", u32)
         self.z = Special(f"%{name}.z", u32)
 
+    def __repr__(self) -> str:
+        return self.x.name[1:-2]
+
 
 tid, ntid, ctaid, nctaid = Dim3("tid"), Dim3("ntid"), Dim3("ctaid"), Dim3("nctaid")
 clusterid, nclusterid = Dim3("clusterid"), Dim3("nclusterid")

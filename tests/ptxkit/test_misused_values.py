@@ -108,6 +108,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "coordinates as a sequence": (lambda n: list(wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16.coordinates(n)),  # type: ignore[call-overload]
                                   "`Coordinates` is no sequence: `here.runs(acc)` gives (row, column, neighbours)"),
     "a fourth axis": (lambda n: tid.w, "`Dim3` has no `w`: it has `x`, `y` and `z`, as `tid.x`"),  # type: ignore[attr-defined]
+    "all axes": (lambda n: smem.array(f32, 4)[tid], "an int or a 32-bit register, not tid"),  # type: ignore[index]
     "half a stage": (lambda n: Ring(1.5), "a ring has at least one stage, an int, not 1.5"),  # type: ignore[arg-type]
 }
 
