@@ -69,15 +69,16 @@ def test_features_have_the_names_of_the_files():
     assert len(set(some)) == len(some)
 
 
+@pytest.mark.parametrize("layout", ["cu_seqlens", "masked"])
 @pytest.mark.parametrize("tile", grouped_trees._more(), ids=str)
-def test_every_further_tile_is_right(tile):
+def test_every_further_tile_is_right(tile, layout):
     """Empty groups, groups within a tile and over several, and N and K that end within one."""
     def configure(problem: GroupProblem) -> GroupedConfig:
         config = alone(tile, problem)
         assert config is not None
         return config
 
-    share, report, _ = example([3, 0, 260], 72, 72, card=H200.with_sms(4), configure=configure)
+    share, report, _ = example([3, 0, 260], 72, 72, layout=layout, card=H200.with_sms(4), configure=configure)
     assert share <= 1
     assert report.verdict != "error", report.findings
 
