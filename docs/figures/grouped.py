@@ -41,18 +41,17 @@ def grouped_case(case: str) -> Figure:
     return of
 
 
-RANDOM: dict[str, Callable[[], Any]] = {
-    "grouped-random": lambda: record(GROUPED_RANDOM)["random"]["rows"],
-    "grouped-random.fresh": lambda: record(GROUPED_RANDOM)["random"]["fresh rows"],
-    "grouped-random.h200": lambda: [[None, None, ratio] for ratio in record(RANDOM_H200)["random:8891:160:any8"]],
-    "grouped-random.h200.before": lambda: [[None, None, ratio] for ratio in record(RANDOM_H200)["random:8871:160:any8"]],
+RANDOM: dict[str, Callable[[], list[float]]] = {
+    "grouped-random": lambda: [row[2] for row in record(GROUPED_RANDOM)["random"]["rows"]],
+    "grouped-random.fresh": lambda: [row[2] for row in record(GROUPED_RANDOM)["random"]["fresh rows"]],
+    "grouped-random.h200": lambda: record(RANDOM_H200)["random:8891:160:any8"],
+    "grouped-random.h200.before": lambda: record(RANDOM_H200)["random:8871:160:any8"],
 }
-"""Rows of group products with random lengths, by the title of their figures."""
+"""How much longer torch takes, of group products with random lengths, by the title of their figures."""
 
 
-def grouped_random(of: Callable[[list[float]], str], rows: Callable[[], Any]) -> Figure:
-    """A figure of how much longer torch takes."""
-    return lambda: of([row[2] for row in rows()])
+def grouped_random(of: Callable[[list[float]], str], ratios: Callable[[], list[float]]) -> Figure:
+    return lambda: of(ratios())
 
 
 def tiles_table() -> str:
@@ -154,7 +153,7 @@ FIGURES: dict[str, Figure] = {
     "order.mean": lambda: f"{geometric_mean(prices().values()):.2f}",
     "order.others": price_of_others,
     **{f"order.{product}": price_of(product) for product in ("152x224x9496", "56x824x15752", "40x3392x15984")},
-    **{f"{title}.{figure}": grouped_random(of, rows) for title, rows in RANDOM.items()
+    **{f"{title}.{figure}": grouped_random(of, ratios) for title, ratios in RANDOM.items()
        for figure, of in {"count": lambda ratios: str(len(ratios)), "mean": lambda ratios: f"{geometric_mean(ratios):.3f}",
                           "p5": lambda ratios: f"{percentile(ratios, 0.05):.3f}", "least": lambda ratios: f"{min(ratios):.3f}"}.items()},
     **{f"grouped-random.{card}against.{which}": against_commit(which, name) for which in MEANS

@@ -47,7 +47,7 @@ def features(asked: Sizes, seen: Columns, parts: Parts, a_k: Values, b_k: Values
     waves = rows * columns * asked.batches * seen.splits / seen.resident
     high, wide = (np.ceil(count / size) * size for count, size in ((rows, seen.cluster_m), (columns, seen.cluster_n)))
     return {
-        "m": _log(problem.m), "n": _log(problem.n), "k": _log(asked.k), "batches": _log(asked.batches), "size": asked.size,
+        "m": log2(problem.m), "n": log2(problem.n), "k": log2(asked.k), "batches": log2(asked.batches), "size": asked.size,
         "a along k": a_is_k, "b along k": b_is_k, "a line": _line(problem.a_pitch), "b line": _line(problem.b_pitch),
         "d line": _line(asked.n * asked.out_size), "BM": seen.BM, "BN": seen.BN, "warpgroups": seen.warpgroups, "pingpong": seen.pingpong,
         "cluster m": seen.cluster_m, "cluster n": seen.cluster_n, "splits": seen.splits, "in cluster": seen.in_cluster,
@@ -55,12 +55,13 @@ def features(asked: Sizes, seen: Columns, parts: Parts, a_k: Values, b_k: Values
         "a rows": seen.a_rows, "along n": seen.along_n, "panel": seen.panel, "waves": waves, "last wave": waves - np.floor(waves),
         "busy": np.minimum(waves, 1.0), "full m": problem.m / (rows * seen.BM), "full n": problem.n / (columns * seen.BN), "rows": rows,
         "columns": columns, "full clusters m": rows / high, "full clusters n": columns / wide, "steps": parts.steps,
-        "total": _log(parts.total), "copy": _log(parts.copy / parts.multiply), "memory": _log(parts.memory / parts.total),
-        "store": _log(parts.store / (parts.steps * parts.stage)), "reduction": parts.reduction / parts.total, "bytes": _log(parts.bytes),
-        "tile": _log(seen.BM * seen.BN), "ring": _log(seen.stages * (seen.BM + seen.BN) * STAGE_BYTES), "factor": seen.factor}
+        "total": log2(parts.total), "copy": log2(parts.copy / parts.multiply), "memory": log2(parts.memory / parts.total),
+        "store": log2(parts.store / (parts.steps * parts.stage)), "reduction": parts.reduction / parts.total, "bytes": log2(parts.bytes),
+        "tile": log2(seen.BM * seen.BN), "ring": log2(seen.stages * (seen.BM + seen.BN) * STAGE_BYTES), "factor": seen.factor}
 
 
-def _log(values: Values) -> Values:
+def log2(values: Values) -> Values:
+    """The logarithm to the base 2; of 0 that of 1e-9."""
     return np.log2(np.maximum(np.asarray(values, dtype=np.float64), 1e-9))
 
 
@@ -196,5 +197,5 @@ NAMES = tuple(features(Sizes(*(1,) * 6, 128, 128), Columns(*(_ONE,) * len(fields
 """The features in the order of `matrix`."""
 
 
-__all__ = ["CORRECTED", "NAMES", "NONE", "Trees", "corrected", "features", "matrix", "of_card", "partly_written", "read",
+__all__ = ["CORRECTED", "NAMES", "NONE", "Trees", "corrected", "features", "log2", "matrix", "of_card", "partly_written", "read",
            "trees_beside", "write"]

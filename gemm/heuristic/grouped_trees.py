@@ -1,10 +1,12 @@
 """What measurements say of the tiles of grouped products beyond `grouped_causes` and `grouped_tiles`: on a card that has trees, the tile
 that they put first, if it gains enough.
 
-The trees are those of `corrections`: oblivious, each leaf a part of the logarithm of a factor. They correct the clocks of `grouped_causes`
-for products in 16 bits of more than 2 FEW tokens a group. The host does not know the lengths, so what trees ask is of their mean. They hold
-for the card that was measured: those of an H200 chose worse on an H100 than no trees. `python -m ptxkit.gemm fit --grouped` grows them
-from what `grouped --sweep --variants tiles` measured, and keeps them in `gemm/cards/fits/NAME.grouped.json`.
+The trees have the form of those in `corrections`. Their answers are added up to the logarithm of a factor, which corrects the clocks that
+`grouped_causes` gives a tile. They know products in 16 bits of more than 2 FEW tokens a group. The host does not know the lengths, so the
+trees ask about the mean length alone. They hold for the card that was measured: on an H100 those of an H200 chose worse than no trees.
+
+`python -m ptxkit.gemm fit --grouped` grows them from what `grouped --sweep --variants tiles` measured, and keeps them in
+`gemm/cards/fits/NAME.grouped.json`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from ..config.grouped import DynamicGroups, StaticGroups
 from ..config.parts import ClusterShape, Pingpong, Tile
 from ..problem.grouped import GroupProblem
 from . import corrections
-from .corrections import NONE, Trees
+from .corrections import NONE, Trees, log2
 from .costs import LINE, fit_path
 from .group_tile import GroupTile
 from .grouped_causes import Columns, bare, clocks_of, width_of
@@ -38,7 +40,7 @@ Values = Any                    # a number or an array of them
 
 
 @functools.cache
-def _more() -> tuple[GroupTile, ...]:
+def further() -> tuple[GroupTile, ...]:
     """Tiles that are the fastest of some random products, and in no list of the other choices."""
     share_tokens = StaticGroups(cluster=ClusterShape(1, 2))
     return (*(GroupTile(tile, scheduler=share_tokens) for tile in (Tile(256, 160), Tile(128, 256))),
@@ -49,11 +51,11 @@ def _more() -> tuple[GroupTile, ...]:
 def tiles(problem: GroupProblem, card: Card) -> tuple[GroupTile, ...]:
     """What is chosen from, each once."""
     costed = (each.tile for each in tiles_of(problem, card))
-    return tuple(dict.fromkeys((*tiles_of_causes(width_of(problem)), *_more(), *costed)))
+    return tuple(dict.fromkeys((*tiles_of_causes(width_of(problem)), *further(), *costed)))
 
 
 def features(problem: GroupProblem, some: tuple[GroupTile, ...], seen: Columns, clocks: Any) -> dict[str, Values]:
-    """What a tree can ask of tiles. `clocks` [lengths, tiles] are those of `clocks_of`."""
+    """What a tree can ask about tiles: a number for each tile, or one for all. `clocks` [lengths, tiles] come from `clocks_of`."""
     mean, groups, n, k, size = problem.mean, problem.groups, problem.n, problem.k, problem.x.bits / 8
     own = {field.name: getattr(seen, field.name)[:, 0] for field in fields(seen)}
     rows, across, total = np.ceil(mean / own["tokens"]), np.ceil(n / own["features"]), clocks.sum(axis=0)
@@ -61,18 +63,14 @@ def features(problem: GroupProblem, some: tuple[GroupTile, ...], seen: Columns, 
     waves, moved = count / own["resident"], (mean * groups + groups * n) * k * size + mean * groups * n * problem.out.bits / 8
     x, w = pitches(problem)
     return {
-        "mean": _log(mean), "groups": _log(groups), "n": _log(n), "k": _log(k), "x line": gcd(x, LINE), "w line": gcd(w, LINE),
+        "mean": log2(mean), "groups": log2(groups), "n": log2(n), "k": log2(k), "x line": gcd(x, LINE), "w line": gcd(w, LINE),
         "y line": gcd(n * problem.out.bits // 8, LINE), **own, "sorted": np.array([each.longest_first for each in some]),
         "given stages": np.array([each.stages for each in some]), "rows": rows, "across": across,
         "full tokens": mean / (rows * own["tokens"]), "full features": n / (across * own["features"]), "waves": waves,
-        "last wave": waves - np.floor(waves), "busy": np.minimum(waves, 1.0), "total": _log(total), "alike": _log(clocks[0] / total),
-        "skewed": _log(clocks[-1] / total), "tile": _log(own["tokens"] * own["features"]), "bytes": _log(moved),
-        "intensity": _log(2 * mean * groups * n * k / moved), "all tiles": _log(count),
+        "last wave": waves - np.floor(waves), "busy": np.minimum(waves, 1.0), "total": log2(total), "alike": log2(clocks[0] / total),
+        "skewed": log2(clocks[-1] / total), "tile": log2(own["tokens"] * own["features"]), "bytes": log2(moved),
+        "intensity": log2(2 * mean * groups * n * k / moved), "all tiles": log2(count),
         "full clusters": across / (np.ceil(across / own["along_weights"]) * own["along_weights"])}
-
-
-def _log(values: Values) -> Values:
-    return np.log2(np.maximum(np.asarray(values, dtype=np.float64), 1e-9))
 
 
 def judged(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> tuple[Any, Any]:
@@ -118,7 +116,12 @@ def better(problem: GroupProblem, chosen: GroupTile | CostedTile, card: Card) ->
     clocks, asked = judged(problem, some, card)
     said = np.log(clocks) + trees.logarithm(asked)
     first = int(np.argmin(said))
-    return some[first] if said[first] < said[0] + math.log(1 - GAIN) else chosen
+    return some[first] if gains(said[first], said[0]) else chosen
+
+
+def gains(said: float, own: float) -> bool:
+    """Whether the logarithm of a tile's clocks is enough below that of the choice without trees."""
+    return said < own + math.log(1 - GAIN)
 
 
 NAMES = ("mean", "groups", "n", "k", "x line", "w line", "y line", *(field.name for field in fields(Columns)), "sorted", "given stages",
@@ -127,4 +130,4 @@ NAMES = ("mean", "groups", "n", "k", "x line", "w line", "y line", *(field.name 
 """The features, in the order of the files."""
 
 
-__all__ = ["GAIN", "NAMES", "better", "features", "judged", "learned", "of_card", "path_of", "takes", "tiles"]
+__all__ = ["NAMES", "better", "features", "further", "gains", "judged", "learned", "of_card", "path_of", "takes", "tiles"]

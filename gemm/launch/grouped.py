@@ -33,7 +33,7 @@ from ..scheduler.grouped import Order
 from .dense import Maps, card_of, check_out_dtype, compiled
 from .grid import places, scalars
 from .group_kernels import kernel_of, records_of_templates
-from .parts import LOADS, GroupLaunches, check_operands, check_sums
+from .parts import LOADS, GroupLaunches, check_operands, check_room, check_sums
 from .workspace import Workspaces
 
 ADDRESSES = {"x": ("x_pointer",), "gather": ("x_numbers",), "scatter": ("scatter_numbers",), "lengths": ("groups_lengths",),
@@ -41,8 +41,8 @@ ADDRESSES = {"x": ("x_pointer",), "gather": ("x_numbers",), "scatter": ("scatter
              "out_scale": ("out_scale_pointer",)}
 """The kernels' parameters that are addresses of arrays."""
 
-COUNTED = ("cu_seqlens", "masked", "contiguous")
-"""The layouts whose groups are counted on the device, and whose matrices are parts of arrays."""
+LAYOUTS = tuple(layout for layout in NAMES if layout != "ptr_array")
+"""The layouts whose matrices are parts of arrays."""
 WRITTEN = ("out", "out_scale")
 """The arrays of a product of groups that a launch writes."""
 _workspaces = Workspaces()
@@ -336,8 +336,8 @@ def can_implement(x: Any, w: Any, lengths: Any, out: Any, *, layout: Layout = "c
     """None, or the reason if `group_gemm` does not take these arrays, or the function of another layout, "masked" or "contiguous".
     `lengths` are cu_seqlens, masked_m or m_indices. The lengths themselves are not looked at. Needs no GPU."""
     try:
-        if not (isinstance(layout, str) and layout in COUNTED):
-            raise LaunchError(f"layout={short(layout)}: it is {', '.join(COUNTED)}")
+        if not (isinstance(layout, str) and layout in LAYOUTS):
+            raise LaunchError(f"layout={short(layout)}: it is {', '.join(LAYOUTS)}")
         _refuse_scales_of_both(weights, x_scale, w_scale)
         options = group_options(layout, _gated(activation), mean_tokens, fast_accum, order, batch_invariant, weights is not None,
                                 _adds(combine))
@@ -368,7 +368,8 @@ def _views(x: ArrayView, w: ArrayView, lengths: Any, out: Any, rest: Sequence[An
 
 
 def _checked(arrays: GroupArrays, options: GroupOptions, config: GroupedConfig | None) -> GroupProblem:
-    """The problem of these arrays, of which results lie apart, and which the caller's configuration fits."""
+    """The problem of these arrays. Raises LaunchError where a result shares memory with another array, or the caller's configuration does
+    not fit."""
     problem = GroupProblem(arrays, options)
     refuse_overlap(arrays.named(), WRITTEN)
     for each in config.kernels if config is not None and not (problem.empty or problem.in_parts) else ():
@@ -413,9 +414,7 @@ def check_config(config: GroupedConfig, problem: GroupProblem) -> None:
     if isinstance(sums, BlockScaled) and (not isinstance(best, BlockScaled) or LOADS.index(sums.load) > LOADS.index(best.load)):
         raise LaunchError(f"this config is not for this problem: its scales are loaded by {sums.load}, which these arrays do not "
                           f"allow: take {f'load={best.load!r}' if isinstance(best, BlockScaled) else best}")
-    if problem.groups > config.operands.max_groups:
-        raise LaunchError(f"this config has room for {config.operands.max_groups} groups, w has {problem.groups}: take a larger "
-                          "max_groups")
+    check_room(config.operands.max_groups, "w", problem.groups)
 
 
 __all__ = ["GroupLaunch", "GroupPlan", "can_implement", "check", "check_config", "group_gemm", "group_gemm_contiguous",

@@ -21,7 +21,7 @@ from ..problem.grouped_k import ArraysAlongK, ProblemAlongK, extents, parts
 from ..problem.options import check_kind, flag
 from .dense import Maps, card_of, check_out_dtype, compiled
 from .grid import places, scalars
-from .parts import GroupLaunches, check_operands
+from .parts import GroupLaunches, check_operands, check_room
 from .workspace import Workspaces
 from .zeros import Zeros
 
@@ -171,9 +171,8 @@ def prepare(arrays: ArraysAlongK, accumulate: bool, config: GroupedKConfig | Non
 def check_config(config: GroupedKConfig, problem: ProblemAlongK) -> None:
     """Raise LaunchError unless the caller's configuration fits the problem."""
     check_operands(config.operands, problem.operands)
-    if problem.groups > config.operands.max_groups and not problem.in_parts:
-        raise LaunchError(f"this config has room for {config.operands.max_groups} groups, cu_seqlens has {problem.groups}: take "
-                          "a larger max_groups")
+    if not problem.in_parts:
+        check_room(config.operands.max_groups, "cu_seqlens", problem.groups)
 
 
 __all__ = ["Launch", "Plan", "can_implement", "check_config", "group_gemm_k", "prepare"]

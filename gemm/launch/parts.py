@@ -62,6 +62,13 @@ def check_sums(config: GroupedConfig, promote: bool, invariant: bool) -> None:
         raise LaunchError(f"this config is not batch-invariant: {why}; take TokensAsRows and BK=0, or leave batch_invariant out")
 
 
+def check_room(most: int, name: str, groups: int, at_once: int | None = None) -> None:
+    """Raise LaunchError where a launch has more groups than the `most` that the caller's configuration has room for. It has all `groups` of
+    the array `name`, or so many of them `at_once`."""
+    if (groups if at_once is None else at_once) > most:
+        raise LaunchError(f"this config has room for {most} groups, {name} has {groups}: take a larger max_groups")
+
+
 LOADS = get_args(ScaleLoad)
 
 
@@ -102,4 +109,4 @@ def check_config(config: DenseConfig, problem: Problem) -> None:
                           "take fewer splits")
 
 
-__all__ = ["LOADS", "GroupLaunches", "check_config", "check_operands", "check_product", "check_sums"]
+__all__ = ["LOADS", "GroupLaunches", "check_config", "check_operands", "check_product", "check_room", "check_sums"]

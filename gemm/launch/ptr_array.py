@@ -26,7 +26,7 @@ from .dense import compiled
 from .grid import places, scalars
 from .group_kernels import kernel_of, records_of_templates
 from .grouped import updater, workspace
-from .parts import check_operands, check_sums
+from .parts import check_operands, check_room, check_sums
 
 
 class PointerArrays(NamedTuple):
@@ -84,9 +84,7 @@ class PointerProblem:
         if self.out.bits == 32 and not (config.staged or config.swap_ab) and config.elements > 1:
             raise LaunchError("this config is not for this problem: rows of 32-bit results may end within a block of 8 columns, take "
                               "store=Direct(1) or StagedGroups()")
-        if min(self.groups, CAPACITIES[-1]) > config.operands.max_groups:
-            raise LaunchError(f"this config has room for {config.operands.max_groups} groups, sizes has {self.groups}: take a larger "
-                              "max_groups")
+        check_room(config.operands.max_groups, "sizes", self.groups, min(self.groups, CAPACITIES[-1]))
 
     def config(self) -> GroupedConfig:
         """The heuristic's configuration. It depends on the expected rows only: N and K are known only on the device."""

@@ -51,7 +51,8 @@ def _fitting(arrays: Arrays) -> bool:
 
 
 def _with_scales(arrays: Arrays) -> Arrays:
-    """One product of all rows, whose scales are those of rows, columns or blocks, where every product has the same b."""
+    """One product of all rows of a batch whose products have the same b, with its scales of rows, columns or blocks. The arrays as they are
+    where that cannot be."""
     scale, columns, n = arrays.a_scale, arrays.b_scale, arrays.b.shape[2]
     if scale is None or columns is None:
         return arrays

@@ -130,8 +130,8 @@ def check_forwards(name: str, array: ArrayView) -> None:
 
 
 def settled_strides(array: ArrayView) -> tuple[int, ...]:
-    """The strides of an array. Along an extent of 1 a stride means nothing: it is 0. In an array without elements no stride means anything,
-    and NumPy says 0: there they are those of a contiguous array."""
+    """The strides of an array, with others in the place of those that mean nothing: 0 along an extent of 1, and those of a contiguous array
+    where it has no elements. NumPy has 0 there, torch has not."""
     strides = contiguous_strides(array.shape) if 0 in array.shape else array.strides
     return tuple(0 if extent == 1 else stride for extent, stride in zip(array.shape, strides, strict=True))
 

@@ -99,7 +99,8 @@ def _matrices(arrays: Arrays, outer: tuple[int, ...]) -> list[Arrays]:
 
 
 def _of_one_batch(scale: ArrayView | None, outer: tuple[int, ...]) -> ArrayView | None:
-    """The scales of the rows or blocks of several batch extents as those of one, where they follow one another; of one matrix, without."""
+    """Scales of rows or blocks with several batch extents, as scales with one such extent, or with none where there is a single product.
+    They stay as they are where those of the products do not follow one another in memory."""
     size = len(outer)
     if scale is None or not size or scale.shape[:size] != outer or len(scale.shape) == size:
         return scale

@@ -21,7 +21,7 @@ from ptxkit.measure.figures import quantile
 
 from ..heuristic.corrections import Trees, write
 from ..heuristic.grouped import alone, untaught
-from ..heuristic.grouped_trees import GAIN, NAMES, judged, learned, path_of, takes, tiles
+from ..heuristic.grouped_trees import NAMES, gains, judged, learned, path_of, takes, tiles
 from .bench.grouped_cases import case
 from .grow import Growth, grown, weights
 from .measured import DataError
@@ -60,7 +60,7 @@ def sweep(path: Path) -> Any:
 
 
 def measured(sweeps: Sequence[Mapping[str, Any]], card: Card) -> Tiles:
-    """The tiles in some sweeps. Raises DataError where none is of a product that trees know of."""
+    """The tiles in some sweeps. Raises DataError where no product is one that trees learn from."""
     found: list[tuple[Any, ...]] = []
     own: list[tuple[float, int, bool]] = []
     names: list[str] = []
@@ -114,9 +114,9 @@ def regrets(some: Tiles, said: Any) -> tuple[list[float], list[float]]:
         if not chooses:
             continue
         first = mine[np.argmin(said[mine])]
-        gains = place < 0 or said[first] < said[place] + math.log(1 - GAIN)
+        taken = some.us[first] if place < 0 or gains(said[first], said[place]) else us
         before.append(us / some.best[first])
-        after.append((some.us[first] if gains else us) / some.best[first])
+        after.append(taken / some.best[first])
     return before, after
 
 

@@ -1,5 +1,5 @@
-"""What indexes shared memory, and what the registers that loops count stay below: a stage beyond those of a tile or of barriers is an
-error where it is indexed."""
+"""Indices into shared memory: what may be one, and how large one can become. A loop's register that counts past the stages of a tile, or
+past the barriers of an array, is an error where it indexes them."""
 
 from __future__ import annotations
 

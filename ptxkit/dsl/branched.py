@@ -32,8 +32,11 @@ def check_branch(builder: Builder, region: Region, frames: Iterable[Around]) -> 
 
 def check_left(builder: Builder, region: Region, here: Around, names: Mapping[str, Any], changes: Sequence[Holder], now: Held | None,
                own: Container[str] = ()) -> None:
-    """The same for one frame around a body. `names` are what its names hold now, `changes` the objects that contain something else,
-    `now` is None if all of these are those of before, and `own` are the registers that a loop gave."""
+    """The same for one frame around a body.
+
+    `names` is what its names hold now. `changes` are the objects that contain something else than before. `now` is everything that its
+    names lead to, or None if nothing of it has changed. `own` are the names of the registers that a loop gave.
+    """
     frame, begin, held, numbers = here
     code, end, all_ = frame.f_code, frame.f_lasti, frame.f_globals
     others = {name: new for name, old in numbers.items() if (new := names.get(name, all_.get(name, old))) is not old}

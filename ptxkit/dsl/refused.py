@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never, NoReturn
 
@@ -162,10 +162,11 @@ class _Equality(_Refused):
 
 
 class _Extended(_Refused):
-    """`+` on the right of a list: `words += ld.v4(...)` appends the registers of a Vec, which Python does once the Vec has no answer."""
+    """`+` on the right of a list: `words += ld.v4(...)` appends the registers of a Vec, as `tiles += tile` does the stages of a tile.
+    Python appends them itself once the value has no answer."""
 
     def refuse(self, value: Any, *other: Any) -> Any:
-        if other and isinstance(other[0], list) and type(value).__name__ == "Vec":
+        if other and isinstance(other[0], list) and isinstance(value, Iterable):
             return NotImplemented
         return super().refuse(value)
 

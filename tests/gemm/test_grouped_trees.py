@@ -70,7 +70,7 @@ def test_features_have_the_names_of_the_files():
 
 
 @pytest.mark.parametrize("layout", ["cu_seqlens", "masked"])
-@pytest.mark.parametrize("tile", grouped_trees._more(), ids=str)
+@pytest.mark.parametrize("tile", grouped_trees.further(), ids=str)
 def test_every_further_tile_is_right(tile, layout):
     """Empty groups, groups within a tile and over several, and N and K that end within one."""
     def configure(problem: GroupProblem) -> GroupedConfig:

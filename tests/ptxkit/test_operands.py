@@ -240,7 +240,7 @@ def test_loads_and_stores_take_wider_registers() -> None:
 # --------------------------------------------------------------------------------------------------- vectors and sinks
 
 
-def test_a_vector_extends_a_list_and_adds_to_nothing_else() -> None:
+def test_what_has_parts_extends_a_list_and_adds_to_nothing_else() -> None:
     def kernel(x: Ptr[u32]) -> None:
         words: list[Any] = []
         same = words
@@ -251,6 +251,12 @@ def test_a_vector_extends_a_list_and_adds_to_nothing_else() -> None:
         for other in ((), 1, Vec([1, 2])):
             with pytest.raises(TraceError, match=r"`\+` is no instruction on a Vec: take its registers one by one"):
                 other + ld.global_.v2.u32(x)
+        for whole in (smem.tile(bf16, (2, 8, 8)), smem.array(u32, 2), smem.mbarrier(2)):
+            parts: list[Any] = []
+            parts += whole
+            assert len(parts) == 2
+        with pytest.raises(TraceError, match="an element of an array is one place"):
+            words += smem.array(u32, 2)[0]
 
     assert "st.global.v4.u32 [%rd1], {%r4, %r5, %r6, %r7};" in lines(trace(kernel))
 
