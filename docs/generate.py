@@ -29,9 +29,9 @@ PAGES: dict[str, tuple[str, str, str]] = {
                 "dsl.debug dsl.marks dsl.raw errors"),
     "running": ("Assembling and running", "ptxkit",
                 "runtime.toolchain runtime.diagnostics runtime.joining runtime.compiled runtime.launch runtime.arrays runtime.launcher "
-                "runtime.driver runtime.cache settings cards sim proof.prove proof.result proof.schedules proof.launch proof.generators "
-                "proof.spec proof.spec_file adapters replay replay.choices replay.searching replay.replay replay.record "
-                "replay.outcome debugger debugger.session debugger.breaks debugger.values timeline.timeline "
+                "runtime.driver runtime.cache settings cards sim proof.prove proof.result proof.schedules proof.launch proof.given "
+                "proof.generators proof.spec proof.spec_file adapters replay replay.choices replay.found replay.replay replay.events "
+                "replay.outcome debugger debugger.session debugger.breaks debugger.rows debugger.values timeline.timeline "
                 "testing"),
     "measuring": ("Timing and tuning", "ptxkit",
                   "measure.bench measure.proved measure.device measure.regimes measure.timer measure.figures tuning.space tuning.tune "

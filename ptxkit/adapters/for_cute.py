@@ -19,8 +19,8 @@ from ..dsl.tensormap import TensorMap
 from ..grammar import parse, tree
 from ..proof.launch import Launch
 from ..sim import SimulationError, Struct
-from ..sim.arguments import storage
 from ..sim.program import entry_of
+from ..sim.storage import storage
 from ..sim.symbols import extent
 from ..sim.tensormap import TYPES
 from ..smem import SHARED_LIMIT

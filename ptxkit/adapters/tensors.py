@@ -10,7 +10,7 @@ import numpy as np
 
 from ..dsl.arguments import native
 from ..sim import SimulationError
-from ..sim.arguments import storage
+from ..sim.storage import storage
 
 _BITS = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 """Types of torch that its `numpy()` refuses, and what their bits are."""

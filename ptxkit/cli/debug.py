@@ -15,7 +15,7 @@ from .paths import named, text_of
 from .source import kernel_of
 
 if TYPE_CHECKING:
-    from ..debugger.session import Session
+    from ..debugger.live import LiveSession
     from ..proof.spec import Spec
 
 _EXIT = """\
@@ -60,8 +60,8 @@ def run(options: argparse.Namespace) -> int:
     return int(bool(terminal.failed) or not good)
 
 
-def _session(options: argparse.Namespace) -> tuple[Spec, Session]:
-    from ..debugger.session import Session
+def _session(options: argparse.Namespace) -> tuple[Spec, LiveSession]:
+    from ..debugger.live import LiveSession
     from ..dsl.named import names_of
     from ..replay.choices import Choices
     from ..replay.policies import Replaying
@@ -74,7 +74,7 @@ def _session(options: argparse.Namespace) -> tuple[Spec, Session]:
         kernel, config = kernel_of(spec.source, spec.config)
         names = names_of(kernel, config)
     schedule = Replaying(Choices.load(options.replay)) if options.replay else spec.schedule
-    return spec, Session(launch, schedule=schedule, seed=spec.seed, check=not options.no_check, max_steps=spec.max_steps, names=names)
+    return spec, LiveSession(launch, schedule=schedule, seed=spec.seed, check=not options.no_check, max_steps=spec.max_steps, names=names)
 
 
 def _commands(options: argparse.Namespace) -> tuple[TextIO, bool]:

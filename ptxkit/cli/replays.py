@@ -21,7 +21,7 @@ def repeated(launch: Launch, path: str, *, check: bool, max_steps: int | None) -
     from ..proof.schedules import Schedule
     from ..replay.choices import Choices
     from ..replay.policies import Replaying
-    from ..sim.arguments import storage
+    from ..sim.storage import storage
 
     before = {name: storage(array).copy() for name, array in launch.arrays.items()}
     policy = Replaying(Choices.load(path))

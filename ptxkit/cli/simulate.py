@@ -41,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs the schedules and prints what they found."""
     from ..errors import TraceError
-    from ..proof.prove import proof_of
+    from ..proof.proving import proof_of
     from ..proof.spec import SpecError
     from ..sim import SimulationError
     from .replays import kept, repeated

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .breaks import Breakpoint, Stop
-from .session import Session, debug
+from .debug import debug
+from .session import Session
 from .values import Matrix
 
 __all__ = ["Breakpoint", "Matrix", "Session", "Stop", "debug"]

@@ -9,18 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..html.parts import framed, pre
-from ..sim.barriers import MBarrier
-from ..sim.deadlock import place
 from ..sim.errors import SimulationError
 from ..sim.values import lane_list
-from .events import Phase
-from .lines import Line
-from .tables import Row
-from .views import RegisterRow, goal, lanes_words, next_op
+from .rows import BreakRow, RegisterRow
+from .values import lanes_words
 
 if TYPE_CHECKING:
     from ..grammar.errors import Finding, Position
-    from ..sim.fragment import Fragment
 
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {"==": operator.eq, "!=": operator.ne, "<=": operator.le, ">=": operator.ge,
@@ -52,6 +47,18 @@ class Condition:
         return f"{self.name} {self.comparison} {self.value}"
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a file, or of the PTX text (`file` is "ptx"), with the instructions at which a stop at the line stops."""
+
+    file: str
+    line: int
+    ops: frozenset[int]
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
 @dataclass(eq=False)
 class Breakpoint:
     """`at` is a line, the name of a barrier ("" is any) or None for findings. It holds for one CTA or warp where they are given, `when` its
@@ -68,50 +75,26 @@ class Breakpoint:
     skip: int = 0
     hits: int = 0
 
-    def takes(self, f: Fragment) -> bool:
-        """Whether lanes at the line are meant."""
-        return self.cta in (None, f.cta.index) and self.warp in (None, f.warp.index)
-
-    def completes(self, phase: Phase) -> bool:
-        """Whether it stops at the end of this phase."""
-        barrier = phase.barrier
-        cta = barrier.cta.index if hasattr(barrier, "cta") else None
-        return is_called(barrier, str(self.at or "")) and self.cta in (None, cta) and self.phase in (None, phase.number)
+    def takes(self, cta: int, warp: int) -> bool:
+        """Whether lanes of this warp at the line are meant."""
+        return self.cta in (None, cta) and self.warp in (None, warp)
 
     def hit(self) -> bool:
         """It is reached: whether to stop."""
         self.hits += 1
         return self.hits > self.skip
 
+    def row(self) -> BreakRow:
+        """As it stands in a list."""
+        head, _, only = str(self).partition(" (")
+        skipped = f" after {self.skip} hits" if self.skip else ""
+        return BreakRow(self.number, head.partition(" at ")[2], only.rstrip(")") + skipped, self.hits)
+
     def __str__(self) -> str:
         what = str(self.at) if self.kind == "line" else f"phase of {self.at or 'any barrier'}" if self.kind == "phase" else "finding"
         given = (("phase", self.phase), ("CTA", self.cta), ("warp", self.warp), ("when", self.when))
         only = [f"{name} {value}" for name, value in given if value is not None]
         return f"break {self.number} at {what}" + (f" ({', '.join(only)})" if only else "")
-
-
-def is_called(barrier: Any, name: str) -> bool:
-    """Whether a barrier has this name: `full[0]`, `full` (any of them), `barrier 1`, `cluster`; "" is any."""
-    words = str(barrier).partition(" of ")[0]
-    if isinstance(barrier, MBarrier):
-        return name in ("", words, words.partition("[")[0])
-    return name in ("", words) or (name == "cluster" and "cluster" in str(barrier))
-
-
-@dataclass(frozen=True, slots=True)
-class BreakRow(Row):
-    """A breakpoint in a list."""
-
-    number: int
-    at: str
-    only: str
-    hits: int
-
-    @classmethod
-    def of(cls, point: Breakpoint) -> BreakRow:
-        head, _, only = str(point).partition(" (")
-        skipped = f" after {point.skip} hits" if point.skip else ""
-        return cls(point.number, head.partition(" at ")[2], only.rstrip(")") + skipped, point.hits)
 
 
 SAID = "finding", "deadlock", "fault", "end"
@@ -135,15 +118,6 @@ class Stop:
     number: int | None = None
     findings: tuple[Finding, ...] = ()
 
-    @classmethod
-    def of(cls, reason: str, text: str, f: Fragment | None, **more: Any) -> Stop:
-        if f is None:
-            return cls(reason, text, **more)
-        op = next_op(f)
-        where = None if op is None else op.python or op.position
-        line = op.position.line if op is not None and op.position is not None and op.position.file is None else None
-        return cls(reason, text, f.cta.index, f.warp.index, f.mask, "" if op is None else op.opcode, where, line, **more)
-
     def __str__(self) -> str:
         said = [] if self.reason in SAID else [f"finding: {finding}" for finding in self.findings]
         if self.text:
@@ -166,11 +140,3 @@ class Stop:
     __repr__ = __str__
 
 
-def stands(f: Fragment) -> str:
-    """Where a fragment that has had a turn stands now."""
-    who = f"CTA {f.cta.index} warp {f.warp.index}"
-    if not f.mask or not f.warp.live & f.mask:
-        return f"{who} has exited"
-    if f.wait is not None:
-        return f"{who} waits at {place(f.wait.op)} for {goal(f)}"
-    return f"{who} lets other lanes or warps go on"

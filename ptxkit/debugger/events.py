@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..sim.milestones import DONE
 from ..sim.observer import Observer
-from ..sim.tasks import DONE
 
 if TYPE_CHECKING:
     from ..sim.barriers import MBarrier, NamedBarrier

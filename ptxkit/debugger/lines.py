@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ..grammar import tree
 from ..grammar.authors import Authors
 from ..sim.errors import SimulationError
+from .breaks import Line
 
 if TYPE_CHECKING:
     from ..sim.program import Op, Program
 
 PTX = "ptx"
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a file, or of the PTX text (`file` is "ptx"), with the instructions at which a stop at the line stops."""
-
-    file: str
-    line: int
-    ops: frozenset[int]
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
 
 
 class Lines:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..dsl.traced import Traced
     from ..layout import Layout
     from ..sim.cta import Cta
-    from ..sim.run import Simulation
+    from ..sim.simulation import Simulation
     from ..sim.values import Array
     from .events import Events
 

@@ -14,7 +14,7 @@ from ..layout import Layout
 from ..sim.errors import SimulationError
 from ..types import TYPES
 from .breaks import Stop
-from .session import Session
+from .live import LiveSession
 from .tables import aligned
 from .values import CODED, PLAIN
 
@@ -41,7 +41,7 @@ class Terminal(cmd.Cmd):
     prompt = "(ptxkit) "
     use_rawinput = True
 
-    def __init__(self, session: Session, source: TextIO, out: TextIO, *, script: bool) -> None:
+    def __init__(self, session: LiveSession, source: TextIO, out: TextIO, *, script: bool) -> None:
         super().__init__(stdin=source, stdout=out)
         self.session = session
         self.script = script

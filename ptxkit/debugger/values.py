@@ -10,7 +10,7 @@ import numpy as np
 from ..html.parts import framed, table, title
 from ..sim.errors import SimulationError
 from ..sim.formats import decode
-from ..sim.values import Array, lane_list, lanes
+from ..sim.values import FULL, Array, lane_list, lanes
 from .tables import aligned
 
 PLAIN: dict[str, Any] = {
@@ -89,6 +89,11 @@ def ranges(numbers: list[int]) -> str:
     """"0-3, 7"."""
     runs = _runs(tuple(numbers), [""] * len(numbers))
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b, _ in runs)
+
+
+def lanes_words(mask: int) -> str:
+    """The lanes of a mask in words; of all 32 there is nothing to say."""
+    return "" if mask == FULL else ranges(list(lane_list(mask)))
 
 
 def number(value: Any, digits: int = 6) -> str:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..sim.barriers import MBarrier, NamedBarrier
 from ..sim.deadlock import people, place, waits
 from ..sim.errors import SimulationError
+from ..sim.milestones import READ
 from ..sim.operand import Address, Indexed
 from ..sim.spaces import RESERVED_SHARED
-from ..sim.tasks import READ
-from ..sim.values import FULL, lane_list
-from .tables import Row, Rows, aligned
-from .values import PLAIN, address, compact, element_bytes, number, numbers, ranges
+from .rows import UNWRITTEN, BarrierRow, FlightRow, RegisterRow, WarpRow
+from .tables import Rows
+from .values import PLAIN, address, compact, element_bytes, lanes_words, numbers
 
 if TYPE_CHECKING:
     from ..dsl.named import Names
@@ -58,24 +57,6 @@ def fragments(machine: Machine) -> list[Fragment]:
 # ----------------------------------------------------------------------------------------------------- warps
 
 
-@dataclass(frozen=True, slots=True)
-class WarpRow(Row):
-    """Lanes of a warp that are at one place: "next" (they execute the next instruction), "ready", "waits", "parked" (until other lanes of
-    their warp come) or "exited".
-    """
-
-    cta: int
-    warp: int
-    lanes: str
-    state: str
-    at: str
-    waits_for: str
-
-
-def lanes_words(mask: int) -> str:
-    return "" if mask == FULL else ranges(list(lane_list(mask)))
-
-
 def warps(machine: Machine, chosen: Fragment | None) -> Rows[WarpRow]:
     here: dict[Any, list[Fragment]] = {}
     for f in fragments(machine):
@@ -114,19 +95,6 @@ def goal(f: Fragment) -> str:
 # ----------------------------------------------------------------------------------------------------- barriers
 
 
-@dataclass(frozen=True, slots=True)
-class BarrierRow(Row):
-    """`phase` is under way. `pending`: arrivals (threads, for a barrier of a CTA or a cluster) that are missing of `expected`."""
-
-    barrier: str
-    phase: int
-    pending: int
-    expected: int
-    bytes_outstanding: int | None
-    arrived: str
-    waiting: str
-
-
 def barriers(machine: Machine) -> Rows[BarrierRow]:
     return Rows(list(_barriers(machine)), "no barrier has been used")
 
@@ -152,23 +120,6 @@ def _barriers(machine: Machine) -> Iterator[BarrierRow]:
 
 
 # ----------------------------------------------------------------------------------------------------- in flight
-
-
-@dataclass(frozen=True, slots=True)
-class FlightRow(Row):
-    """An asynchronous operation, or a group of wgmma, that has been issued and has not landed. `number` counts those of its warp."""
-
-    cta: int
-    warp: str
-    number: str
-    what: str
-    bytes: int | None
-    source: str
-    target: str
-    signals: str
-    state: str
-    at: str
-    of_task: Any = None
 
 
 def flight(machine: Machine, policy: Stepping) -> Rows[FlightRow]:
@@ -216,33 +167,6 @@ def _groups(cta: Cta) -> Iterator[FlightRow]:
 
 
 # ----------------------------------------------------------------------------------------------------- registers
-
-
-UNWRITTEN = "not written"
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterRow(Row):
-    """A register of a warp. `of_values` are its 32 lanes as numbers, of which those of `of_lanes` are there."""
-
-    register: str
-    name: str
-    type: str
-    value: str
-    of_values: Any
-    of_lanes: int
-
-    @property
-    def written(self) -> bool:
-        return self.value != UNWRITTEN
-
-    def lanes_table(self) -> str:
-        """The lanes, eight a row; those that are elsewhere are left blank."""
-        rows = [["", *map(str, range(8))]]
-        for first in range(0, 32, 8):
-            cells = (number(self.of_values[lane]) if self.of_lanes >> lane & 1 else "" for lane in range(first, first + 8))
-            rows.append([str(first), *cells])
-        return aligned(rows, right=True)
 
 
 def registers(machine: Machine, f: Fragment, names: Names | None, wanted: tuple[str, ...], every: bool) -> Rows[RegisterRow]:

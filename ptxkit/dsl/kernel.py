@@ -303,8 +303,8 @@ class Kernel(Traceable, Generic[P]):
               previous: Mapping[str, Iterable[Any]] | None = None, **config: Any) -> Session:
         """Step through a launch on the CPU device: a session, before the first instruction. It takes what `simulate` takes."""
         from ..cards import H200
-        from ..debugger import Session
-        from ..proof.launch import launch_of
+        from ..debugger.live import LiveSession
+        from ..proof.given import launch_of
         from ..sim import Limits
         from .named import names_of
 
@@ -312,7 +312,7 @@ class Kernel(Traceable, Generic[P]):
         traced = said(self.trace(**config))
         before = None if previous is None else {way: tuple(each) for way, each in previous.items()}
         launch = replace(launch_of(traced, grid, values(traced.signature, args, named)), previous=before)
-        return Session(launch, schedule=schedule, seed=seed, check=check, max_steps=max_steps, limits=limits or Limits(),
+        return LiveSession(launch, schedule=schedule, seed=seed, check=check, max_steps=max_steps, limits=limits or Limits(),
                        card=card or H200, names=names_of(self, self.config(config)))
 
     def export(self, folder: str | PathLike[str], /, *, name: str | None = None, force: bool = False, **config: Any) -> Exported:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..explain.instruction import Explanation
     from ..grammar.errors import Finding
     from ..proof.result import Proof
-    from ..replay.searching import Search
+    from ..replay.found import Search
     from ..sim.report import Report
 
 

@@ -5,26 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..cards import H200, Card
-from ..dsl.parameters import values
 from ..dsl.tensormap import TensorMap
-from ..dsl.traced import Traceable, Traced
-from ..grammar import parse, tree
-from ..sim import Report, SimulationError, Struct
-from ..sim.arguments import storage
-from ..sim.limits import LIMITS, Limits
-from ..sim.program import entry_of
-from ..sim.run import Simulation, prepare
-
-if TYPE_CHECKING:
-    from ..sim.observer import Observer
-    from ..sim.policy import Policy
-
-Dim = int | tuple[int, ...]
+from ..dsl.traced import Traced
+from ..grammar import tree
+from ..sim import Report, Struct, run
+from ..sim.asked import Dim, ObserverBase, PolicyBase
+from ..sim.storage import storage
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +40,16 @@ class Launch:
     previous: Mapping[str, Sequence[str | int]] | None = None
     names: tuple[str, ...] = ()
 
-    def run(self, schedule: str | Policy = "fifo", seed: int = 0, *, check: bool = True, max_steps: int | None = None, card: Card = H200,
-            observers: Sequence[Observer] = ()) -> Report:
+    def run(self, schedule: str | PolicyBase = "fifo", seed: int = 0, *, check: bool = True, max_steps: int | None = None,
+            card: Card = H200, observers: Sequence[ObserverBase] = ()) -> Report:
         """Execute it once. The arrays are updated in place."""
-        return self.prepared(schedule, seed, check=check, max_steps=max_steps, card=card, observers=observers).run()
+        return run(self.source, self.name, schedule=schedule, seed=seed, check=check, max_steps=max_steps, card=card, observers=observers,
+                   **self.asked())
 
-    def prepared(self, schedule: str | Policy, seed: int = 0, *, check: bool = True, max_steps: int | None = None, card: Card = H200,
-                 limits: Limits = LIMITS, observers: Sequence[Observer] = ()) -> Simulation:
-        """One run of it, before it begins."""
-        return prepare(self.source, self.name, grid=self.grid, block=self.block, cluster=self.cluster, dynamic_smem=self.dynamic_smem,
-                       args=self.args, schedule=schedule, seed=seed, check=check, max_steps=max_steps, card=card, limits=limits,
-                       observers=observers, previous=self.previous, names=self.names or None)
+    def asked(self) -> dict[str, Any]:
+        """What `ptxkit.sim.run` is asked for besides the source and the entry, by keyword."""
+        return {"grid": self.grid, "block": self.block, "cluster": self.cluster, "dynamic_smem": self.dynamic_smem, "args": self.args,
+                "previous": self.previous, "names": self.names or None}
 
     def copy(self, contents: Mapping[str, Any] | None = None) -> Launch:
         """The same launch of arrays of its own. `contents` are the bytes (as `storage` gives them) of arrays by name, where they differ."""
@@ -69,39 +59,6 @@ class Launch:
         for name, bytes_ in (contents or {}).items():
             storage(arrays[name])[:] = bytes_
         return replace(self, args=tuple(made[:len(self.args)]), arrays=arrays)
-
-
-def launch_of(kernel: Any, grid: Any, args: Sequence[Any], *, entry: str | None = None, block: Dim | None = None,
-              cluster: Dim | None = None, dynamic_smem: int | None = None, config: Mapping[str, Any] | None = None) -> Launch:
-    """The launch of a ptxkit kernel, of a trace, of PTX text or of a tree. `config` has compile-time parameters and arguments by name."""
-    config = config or {}
-    if isinstance(kernel, Traceable):
-        named = {name: value for name, value in config.items() if name in kernel.arguments}
-        traced = kernel.trace(**{name: value for name, value in config.items() if name not in named})
-        source: tree.Module | Traced = traced
-        args = values(traced.signature, args, named)
-    elif isinstance(kernel, str | tree.Module | Traced):
-        if config:
-            raise SimulationError(f"{', '.join(config)}: compile-time parameters are for kernels, and this is PTX")
-        source = parse(kernel) if isinstance(kernel, str) else kernel
-    else:
-        raise SimulationError(f"{kernel!r} is neither a kernel nor PTX text")
-    module = source.module if isinstance(source, Traced) else source
-    function = entry_of(module, entry or (source.name if isinstance(source, Traced) else None))
-    if grid is None:
-        raise SimulationError(f"`{function.name}` does not say its grid: give the number of CTAs")
-    args = tuple(map(own, args))
-    names = tuple(parameter.name for parameter in function.parameters)
-    return Launch(function.name, source, grid, args, block or most_threads(function), cluster, dynamic_smem, arrays_of(names, args),
-                  text=kernel if isinstance(kernel, str) else "")
-
-
-def most_threads(function: tree.Function) -> tuple[int, ...] | None:
-    """The block of an entry that says only how many threads it has at most, as nvcc writes __launch_bounds__; None for others."""
-    said = {directive.name: directive.arguments for directive in function.directives}
-    if "reqntid" in said or "maxntid" not in said:
-        return None
-    return tuple(extent for extent in said["maxntid"] if isinstance(extent, int))
 
 
 def own(value: Any) -> Any:

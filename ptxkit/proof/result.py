@@ -16,8 +16,8 @@ from .launch import Launch
 from .schedules import Schedule
 
 if TYPE_CHECKING:
+    from ..replay.found import Search
     from ..replay.replay import Replay
-    from ..replay.searching import Search
 
 _WORST: tuple[Verdict, ...] = ("error", "incomplete", "review", "clean")
 

@@ -12,6 +12,10 @@ SEEDED = ("random", "adversarial", "spurious")
 _ORDER = ("fifo", "random", "reverse", "adversarial", "lazy", "starve-producer", "starve-consumer", "delay-cta", "spurious", "elect-high")
 
 
+Schedules = int | str | Sequence[str | tuple[str, int]]
+"""How a caller gives schedules: a number of different ones, or names, with seeds as (name, seed)."""
+
+
 class Schedule(NamedTuple):
     """A schedule by its name and its seed."""
 
@@ -22,8 +26,8 @@ class Schedule(NamedTuple):
         return f"{self.name} {self.seed}" if self.name in SEEDED else self.name
 
 
-def schedules_of(given: int | str | Sequence[str | tuple[str, int]]) -> tuple[Schedule, ...]:
-    """The schedules that are asked for: a number of different ones, or names, with seeds as (name, seed)."""
+def schedules_of(given: Schedules) -> tuple[Schedule, ...]:
+    """The schedules that are asked for."""
     if isinstance(given, bool) or not isinstance(given, int | str | Sequence):
         raise SimulationError(f"schedules is a number, or a sequence of names or (name, seed), not {given!r}")
     if isinstance(given, int):

@@ -14,7 +14,8 @@ from ..errors import PtxkitError, TraceError
 from ..grammar import tree
 from ..sim.program import entry_of
 from .generators import GENERATORS, array_of, is_array, seeded
-from .launch import Launch, most_threads
+from .given import most_threads
+from .launch import Launch
 
 MAP_BYTES = 128
 

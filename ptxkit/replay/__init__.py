@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from .choices import Choices
+from .events import Record
+from .found import Failure, Search
 from .outcome import Outcome, Trial
-from .policies import Recording, Replaying
-from .record import Recorder
 from .replay import Replay
-from .searching import Failure, Search, search
+from .search import search
 
-__all__ = ["Choices", "Failure", "Outcome", "Recorder", "Recording", "Replay", "Replaying", "Search", "Trial", "search"]
+__all__ = ["Choices", "Failure", "Outcome", "Record", "Replay", "Search", "Trial", "search"]

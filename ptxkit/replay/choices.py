@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import Any
 
 from ..files import read_json
+from ..sim.asked import PolicyBase
 from ..sim.errors import SimulationError
-from ..sim.policy import Policy
-from ..sim.tasks import DONE
+from ..sim.milestones import DONE
 
 Place = tuple[int, ...]
 """A warp and a number: (CTA, warp, n)."""
@@ -31,7 +31,7 @@ class Run:
     blocks: int
 
     def __str__(self) -> str:
-        blocks = "" if self.blocks >= Policy.quantum else f" {self.blocks} basic block{'s' * (self.blocks > 1)}"
+        blocks = "" if self.blocks >= PolicyBase.quantum else f" {self.blocks} basic block{'s' * (self.blocks > 1)}"
         return f"CTA {self.cta} warp {self.warp} runs{blocks}"
 
 
@@ -110,7 +110,7 @@ class Choices:
             yield f"CTA {cta} warp {warp} goes on only when all others wait"
         for i, step in enumerate(self.steps):
             words = str(step).replace("basic block", "instruction") if self.stepwise else str(step)
-            yield f"{words}{', ' if step.blocks < Policy.quantum else ' '}{ends[i]}" if isinstance(step, Run) and i in ends else words
+            yield f"{words}{', ' if step.blocks < PolicyBase.quantum else ' '}{ends[i]}" if isinstance(step, Run) and i in ends else words
 
     # ------------------------------------------------------------------------------------------- as JSON
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,18 +12,19 @@ import numpy as np
 
 if TYPE_CHECKING:
     from ..grammar.errors import Finding
-    from ..sim.memory import Memory
-    from ..sim.program import Op
+    from ..sim.told import Site, Space
 
 Who = tuple[int, int]
 """(CTA, warp)."""
+LIMIT = 100_000
+"""Events that a record keeps: the last ones."""
 
 
 @dataclass(slots=True, eq=False)
 class Touched:
     """The bytes of an access, from each of `places`."""
 
-    memory: Memory
+    memory: Space
     places: Any
     size: int
     verb: str
@@ -36,7 +39,7 @@ class Event:
     kind: str
     who: Who | None
     mask: int
-    op: Op | None
+    op: Site | None
     words: str
     row: str = ""
     touched: tuple[Touched, ...] = ()
@@ -49,7 +52,7 @@ class Flight:
 
     words: str
     who: Who
-    op: Op
+    op: Site
     issued: int
     read: int | None = None
     landed: int | None = None
@@ -76,7 +79,7 @@ class Asleep:
 
     who: Who
     mask: int
-    op: Op
+    op: Site
     words: str
     row: str
     start: int
@@ -92,8 +95,42 @@ class Mark:
     finding: Finding
     second: Event | None
     first: Event | None
-    other: Op | None = None
+    other: Site | None = None
     """The instruction of the access before."""
+
+
+class Record(ABC):
+    """What a run did: its last `limit` events, all barriers' phases and asynchronous operations, the waits, and which events a finding is
+    about.
+    """
+
+    limit: int
+    count: int
+    """How many events there were."""
+    events: deque[Event]
+    turns: deque[tuple[int, Who]]
+    """(the first event of a turn, whose it is)."""
+    phases: dict[str, list[Phase]]
+    """By barrier."""
+    flights: deque[Flight]
+    sleeps: deque[Asleep]
+    marks: list[Mark]
+    said: dict[str, int]
+    """How many events there were of each kind."""
+    choices: tuple[str, ...] = ()
+    """Where the schedule was not the usual one, as sentences."""
+
+    @abstractmethod
+    def writer(self, name: str, array: Any, index: tuple[int, ...]) -> Event | None:
+        """The last event that wrote this element of an argument's array."""
+
+    @abstractmethod
+    def says(self, event: Event) -> str:
+        """The event as a sentence."""
+
+    @abstractmethod
+    def where(self, touched: Touched, event: Event) -> str:
+        """The bytes of an access by their author's names."""
 
 
 def people(who: Who, mask: int = 0) -> str:

@@ -11,8 +11,7 @@ from ..dsl.traced import Traced
 from ..proof.launch import Launch
 
 if TYPE_CHECKING:
-    from ..sim.observer import Observer
-    from ..sim.policy import Policy
+    from ..sim.asked import ObserverBase, PolicyBase
     from ..sim.report import Report
 
 
@@ -45,7 +44,8 @@ class Trial:
             launch = replace(launch, source=replace(source, module=source.numbered()[0]), text=source.ptx(locs=True))
         return cls(launch, max_steps, card)
 
-    def run(self, schedule: str | Policy = "fifo", seed: int = 0, *, check: bool = True, observers: Sequence[Observer] = ()) -> Outcome:
+    def run(self, schedule: str | PolicyBase = "fifo", seed: int = 0, *, check: bool = True,
+            observers: Sequence[ObserverBase] = ()) -> Outcome:
         launch = self.launch.copy()
         report = launch.run(schedule, seed, check=check, observers=observers, max_steps=self.max_steps, card=self.card)
         return Outcome(report, launch)

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING
 from ..grammar.errors import Finding
 from ..html.parts import code as _code
 from ..html.parts import framed, scoped
-from .events import Asleep, Event, Mark, crowd, people
+from .events import Asleep, Event, Mark, Record, crowd, people
 from .outcome import Outcome
 from .picture import Picture, Row, picture
-from .record import Recorder
 from .sources import Excerpt, Sources
 from .style import NOTEBOOK, SCRIPT, STYLE
 from .svg import HEIGHT, Drawing, blocked
 
 if TYPE_CHECKING:
+    from .found import Difference
     from .replay import Replay
-    from .searching import Difference
 
 TITLES = {"shared-race": "Data race in shared memory", "global-race": "Data race in global memory", "deadlock": "Deadlock",
           "livelock": "Livelock", "proxy-fence": "Missing proxy fence", "memory": "The result depends on the schedule",
@@ -36,7 +35,7 @@ def page(replay: Replay) -> str:
     return made(replay, outcome, recorder)
 
 
-def made(replay: Replay, outcome: Outcome, recorder: Recorder) -> str:
+def made(replay: Replay, outcome: Outcome, recorder: Record) -> str:
     return _Page(replay, outcome, recorder).html()
 
 
@@ -53,7 +52,7 @@ _MARK, _LINK = re.compile(r' id="mark[^"]*"'), re.compile(r'<a href="#mark\d">([
 
 
 class _Page:
-    def __init__(self, replay: Replay, outcome: Outcome, recorder: Recorder) -> None:
+    def __init__(self, replay: Replay, outcome: Outcome, recorder: Record) -> None:
         self.replay = replay
         self.report = outcome.report
         self.recorder = recorder
@@ -222,7 +221,7 @@ def _sorted(made: Picture, replay: Replay) -> Picture:
     return made
 
 
-def _mark(difference: Difference, outcome: Outcome, recorder: Recorder) -> None:
+def _mark(difference: Difference, outcome: Outcome, recorder: Record) -> None:
     """Other memory is marked where it was written last."""
     array = outcome.launch.arrays.get(difference.array)
     event = None if array is None else recorder.writer(difference.array, array, difference.index)

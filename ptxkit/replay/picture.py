@@ -6,8 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .events import Asleep, Event, Flight, Mark, Phase, Who, people
-from .record import Recorder
+from .events import Asleep, Event, Flight, Mark, Phase, Record, Who, people
 
 MOST_COLUMNS = 360
 MOST_WARPS = 32
@@ -81,7 +80,7 @@ class Picture:
         return next((row for row in self.rows if row.kind == "barrier" and row.name == name), None)
 
 
-def picture(recorder: Recorder) -> Picture:
+def picture(recorder: Record) -> Picture:
     """Choose what is drawn."""
     left_out: list[str] = []
     marks = [mark for mark in recorder.marks if mark.finding.severity != "info"]
@@ -183,7 +182,7 @@ def _near(columns: list[Column], special: set[int], marked: bool) -> tuple[list[
     return found, f"{left:,} events far from the findings are left out of the picture; the trace for Perfetto has them."
 
 
-def _rows(recorder: Recorder, columns: Sequence[Column], marks: Sequence[Mark], left_out: list[str]) -> list[Row]:
+def _rows(recorder: Record, columns: Sequence[Column], marks: Sequence[Mark], left_out: list[str]) -> list[Row]:
     drawn = {event.who: None for column in columns for event in column.events if event.who is not None and not column.gap}
     blocked = [asleep for asleep in recorder.sleeps if asleep.end is None]
     first: dict[Who, None] = {}
@@ -223,11 +222,11 @@ def cta_of(name: str) -> int | None:
     return int(tail) if tail.isdigit() else None
 
 
-def _barriers(recorder: Recorder, names: Sequence[str], low: int) -> list[Row]:
+def _barriers(recorder: Record, names: Sequence[str], low: int) -> list[Row]:
     return [Row("barrier", name, phases=[p for p in recorder.phases[name] if p.end is None or p.end >= low]) for name in names]
 
 
-def slots(recorder: Recorder, cta: int, low: int = 0) -> list[list[Flight]]:
+def slots(recorder: Record, cta: int, low: int = 0) -> list[list[Flight]]:
     """The asynchronous operations of a CTA that were in flight from event `low` on; each goes to the first slot that is free when it
     is issued.
     """

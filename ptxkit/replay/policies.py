@@ -8,8 +8,9 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, cast
 
 from ..sim import deadlock
+from ..sim.milestones import DONE
 from ..sim.policy import Patience, Policy, Starve
-from ..sim.tasks import DONE, Task
+from ..sim.tasks import Task
 from .choices import Choices, Help, Land, Place, Run, Step
 
 if TYPE_CHECKING:

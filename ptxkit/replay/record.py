@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..sim.arguments import storage
 from ..sim.fragment import Fragment
+from ..sim.milestones import DONE, READ
 from ..sim.observer import Observer
 from ..sim.operand import SymbolValue
 from ..sim.program import Op
-from ..sim.tasks import DONE, READ, Task
+from ..sim.storage import storage
+from ..sim.tasks import Task
 from ..sim.values import indices
-from .events import Asleep, Event, Flight, Mark, Phase, Touched, Who, overlap, people
+from .events import LIMIT, Asleep, Event, Flight, Mark, Phase, Record, Touched, Who, overlap, people
 
 if TYPE_CHECKING:
     from ..sim.barriers import MBarrier, NamedBarrier
@@ -27,12 +28,8 @@ if TYPE_CHECKING:
     from ..sim.tasks import Group
     from ..sim.warpgroup import Product, WGroup
 
-LIMIT = 100_000
-"""Events that a recorder keeps: the last ones."""
-
-
-class Recorder(Observer):
-    """Keeps the last `limit` events, all barriers' phases and asynchronous operations, the waits, and which events a finding is about."""
+class Recorder(Observer, Record):
+    """Writes the record of a run while it is told of it."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
@@ -41,18 +38,15 @@ class Recorder(Observer):
     def _anew(self) -> None:
         limit = self.limit
         self.count = 0
-        self.events: deque[Event] = deque(maxlen=limit)
-        self.turns: deque[tuple[int, Who]] = deque(maxlen=limit)
-        """(the first event of a turn, whose it is)."""
-        self.phases: dict[str, list[Phase]] = {}
-        self.flights: deque[Flight] = deque(maxlen=limit)
-        self.sleeps: deque[Asleep] = deque(maxlen=limit)
-        self.marks: list[Mark] = []
-        self.said: dict[str, int] = {}
-        """How many events there were of each kind."""
+        self.events = deque(maxlen=limit)
+        self.turns = deque(maxlen=limit)
+        self.phases = {}
+        self.flights = deque(maxlen=limit)
+        self.sleeps = deque(maxlen=limit)
+        self.marks = []
+        self.said = {}
         self.running: Who | None = None
-        self.choices: tuple[str, ...] = ()
-        """Where the schedule was not the usual one, as sentences."""
+        self.choices = ()
         self._open: dict[Fragment, Asleep] = {}
         self._by_task: dict[int, Flight] = {}
         self._groups: dict[tuple[int, int, int], Flight] = {}
@@ -126,7 +120,6 @@ class Recorder(Observer):
                 asleep.end = self.count
 
     def writer(self, name: str, array: Any, index: tuple[int, ...]) -> Event | None:
-        """The last event that wrote this element of an argument's array."""
         memory = self.machine.memory
         start = next((found.start for found in memory.allocations if found.name == name), None)
         if start is None or len(index) != array.ndim:
@@ -361,14 +354,12 @@ class Recorder(Observer):
     # ------------------------------------------------------------------------------------------- words
 
     def says(self, event: Event) -> str:
-        """The event as a sentence."""
         who = "" if event.who is None else people(event.who, event.mask) + ": "
         op = "" if event.op is None else f"`{event.op.opcode}` "
         parts = [f"{'' if each.verb == event.words else each.verb + ' '}{self.where(each, event)}" for each in event.touched]
         return f"{who}{op}{event.words}{': ' if parts and event.kind != 'access' else ' '}{'; '.join(parts)}".strip()
 
     def where(self, touched: Touched, event: Event) -> str:
-        """The bytes of an access by their author's names."""
         places = touched.places
         if not isinstance(places, int) and not len(places):
             return "nothing"
@@ -380,7 +371,7 @@ class Recorder(Observer):
             name = machine.name_of(offset)
             own = event.who is not None and cta == event.who[0] % max(1, machine.cluster[0] * machine.cluster[1] * machine.cluster[2])
             return f"{total:,} bytes from {name}" + ("" if own else f" of the cluster's CTA {cta}")
-        found = memory.allocation(low, low + 1) if memory.space == "global" else None
+        found = machine.memory.allocation(low, low + 1) if memory.space == "global" else None
         return f"{total:,} bytes from " + (f"{memory.space} memory +{low:#x}" if found is None else f"{found.name} +{low - found.start}")
 
     def _lacks(self, f: Fragment) -> tuple[str, tuple[Who, ...]]:

@@ -6,16 +6,13 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..files import write_whole
 from .choices import Choices
+from .events import LIMIT, Record
+from .found import Failure
 from .outcome import Outcome, Trial
-from .policies import Replaying
-from .record import LIMIT, Recorder
-
-if TYPE_CHECKING:
-    from .searching import Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +27,15 @@ class Replay:
     """The choices as sentences, as a run has shown them."""
 
     def run(self, *, check: bool = True) -> Outcome:
+        from .policies import Replaying
+
         return self.trial.run(Replaying(self.choices), check=check)
 
-    def record(self, *, check: bool = True, limit: int = LIMIT) -> tuple[Outcome, Recorder]:
+    def record(self, *, check: bool = True, limit: int = LIMIT) -> tuple[Outcome, Record]:
         """Run it, and write down what happens."""
+        from .policies import Replaying
+        from .record import Recorder
+
         recorder = Recorder(limit)
         policy = Replaying(self.choices, recorder.turned)
         outcome = self.trial.run(policy, check=check, observers=[recorder])

@@ -10,110 +10,23 @@ from typing import Any
 import numpy as np
 
 from ..cards import H200, Card
-from ..grammar.errors import Finding
-from ..proof.given import given
-from ..proof.launch import Dim, Launch
-from ..proof.schedules import SEEDED, Schedule, schedules_of
+from ..proof.launch import Launch
+from ..proof.schedules import SEEDED, Schedule, Schedules, schedules_of
+from ..sim.asked import SCHEDULES
 from ..sim.errors import SimulationError
-from ..sim.policy import SCHEDULES, Policy, policy_of
+from ..sim.policy import Policy, policy_of
 from .choices import Choices
+from .found import SEEN, Difference, Failure, Search
 from .outcome import Outcome, Trial
 from .policies import Recording, Replaying
 from .probes import Census, probes
 from .replay import Replay
 from .shrink import Budget, shrink
 
-Schedules = int | str | Sequence[str | tuple[str, int]]
 INCONCLUSIVE = ("max-steps",)
 """Findings that say that a run was cut off, not that it fails."""
 ENDLESS = 100_000
 """Warp instructions that are shown of a run that does not end."""
-SEEN = frozenset(("deadlock", "livelock", "memory"))
-"""Failures that show without the checker."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A place of memory that two schedules leave with different values."""
-
-    array: str
-    index: tuple[int, ...]
-    usual: str
-    here: str
-    count: int
-
-    def __str__(self) -> str:
-        where = f"{self.array}[{', '.join(map(str, self.index))}]"
-        more = f" ({self.count:,} elements of `{self.array}` differ)" if self.count > 1 else ""
-        return f"{where} is {self.here}, first come first run gives {self.usual}{more}"
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """How a launch fails: an error of the report (`rule` and where it is), or memory that differs from that of "fifo" (`rule` "memory")."""
-
-    rule: str
-    message: str
-    finding: Finding | None = None
-    differences: tuple[Difference, ...] = ()
-
-    def same(self, other: Failure | None) -> bool:
-        """Whether the other is this failure: the same rule at the same place."""
-        if other is None or other.rule != self.rule:
-            return False
-        if self.finding is None or other.finding is None or self.rule in SEEN:
-            return True
-        return (self.finding.position, self.finding.ptx_line) == (other.finding.position, other.finding.ptx_line)
-
-    def data(self) -> dict[str, Any]:
-        return {"rule": self.rule, "message": self.message, "differences": [str(each) for each in self.differences]}
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """What a search found: a replay for each failure, the one that shows most first. `runs` and `seconds` are what it took, `schedules`
-    is how many different ones were tried before any was shortened. `complete`: it ended by itself, not because its runs or its time were
-    used up.
-    """
-
-    replays: tuple[Replay, ...]
-    runs: int
-    seconds: float
-    schedules: int
-    complete: bool = True
-
-    @property
-    def replay(self) -> Replay | None:
-        return self.replays[0] if self.replays else None
-
-    def __bool__(self) -> bool:
-        return bool(self.replays)
-
-    def _repr_html_(self) -> str:
-        from ..html.reports import search
-
-        return search(self)
-
-    def __str__(self) -> str:
-        ended = "" if self.complete else ", its limit"
-        took = f"{self.schedules} schedules, {self.runs} runs, {self.seconds:.1f} s{ended}"
-        if not self.replays:
-            return f"no schedule fails ({took})"
-        return "\n".join([f"{len(self.replays)} failure{'s' * (len(self.replays) > 1)} ({took})", *map(str, self.replays)])
-
-
-def search(kernel: Any, grid: Any = None, *args: Any, schedules: Schedules = 20, runs: int = 400, seconds: float = 30.0,
-           entry: str | None = None, block: Dim | None = None, cluster: Dim | None = None, dynamic_smem: int | None = None,
-           max_steps: int | None = None, card: Card = H200, **config: Any) -> Search:
-    """Run a launch under many schedules, and give the shortest that is found for each way in which it fails. The arrays stay as they are.
-
-    A launch fails when the report has an error, when it deadlocks, or when memory differs from what first-come-first-run order leaves.
-    It is given as to `ptxkit.prove`. The whole search, shortening included, ends after `runs` runs or `seconds` seconds, whichever comes
-    first (the run that is under way is finished).
-    """
-    shape = {"entry": entry, "block": block, "cluster": cluster, "dynamic_smem": dynamic_smem}
-    launch = given(kernel, grid, args, shape, config)
-    return search_launch(launch, schedules=schedules, runs=runs, seconds=seconds, max_steps=max_steps, card=card)
 
 
 def search_launch(launch: Launch, *, schedules: Schedules = 20, runs: int = 400, seconds: float = 30.0, max_steps: int | None = None,

@@ -13,7 +13,7 @@ from ..grammar.errors import Position
 from ..html.parts import SUFFIXES
 
 if TYPE_CHECKING:
-    from ..sim.program import Op
+    from ..sim.told import Site
 
 AROUND = 3
 
@@ -34,7 +34,7 @@ class Sources:
         self.ptx = ptx.split("\n") if ptx else []
         self._files: dict[str, list[str] | None] = {}
 
-    def excerpts(self, op: Op | None, position: Position | None = None, ptx_line: int | None = None) -> Iterable[Excerpt]:
+    def excerpts(self, op: Site | None, position: Position | None = None, ptx_line: int | None = None) -> Iterable[Excerpt]:
         """Of the author's source where it is known and can be read, and of the PTX."""
         author = op.python if op is not None else position if position is not None and position.file is not None else None
         text = op.position if op is not None else Position(None, ptx_line) if ptx_line is not None else position

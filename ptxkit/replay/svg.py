@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from html import escape
 from itertools import groupby
 
-from .events import Asleep, Event, Mark, Phase
+from .events import Asleep, Event, Mark, Phase, Record
 from .picture import Column, Picture, Row
-from .record import Recorder
 
 HEIGHT = {"warp": 34, "barrier": 26, "flight": 20}
 GAP = 4
@@ -29,7 +28,7 @@ WHY = {"shared-race": "nothing orders these two", "global-race": "nothing orders
 
 
 class Drawing:
-    def __init__(self, picture: Picture, recorder: Recorder, tip: Callable[[Event], str]) -> None:
+    def __init__(self, picture: Picture, recorder: Record, tip: Callable[[Event], str]) -> None:
         self.picture = picture
         self.recorder = recorder
         self.tip = tip
@@ -264,7 +263,7 @@ def phase_words(phase: Phase) -> str:
     return words + (f", {phase.came:,} of {phase.announced:,} bytes" if phase.announced or phase.came else "")
 
 
-def blocked(recorder: Recorder) -> list[Asleep]:
+def blocked(recorder: Record) -> list[Asleep]:
     return [asleep for asleep in recorder.sleeps if asleep.end is None]
 
 

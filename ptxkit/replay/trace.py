@@ -10,10 +10,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .events import Event, Who, people
+from .events import Event, Record, Who, people
 from .outcome import Outcome
 from .picture import cta_of, slots
-from .record import Recorder
 from .svg import phase_words
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def trace(replay: Replay) -> Row:
     return traced(*replay.record(), name=replay.trial.launch.name)
 
 
-def traced(outcome: Outcome, recorder: Recorder, *, name: str) -> Row:
+def traced(outcome: Outcome, recorder: Record, *, name: str) -> Row:
     made = _Trace(recorder)
     dropped = recorder.count - len(recorder.events)
     about = {"kernel": name, "verdict": outcome.report.verdict, "findings": [str(finding) for finding in outcome.report.findings],
@@ -44,7 +43,7 @@ def traced(outcome: Outcome, recorder: Recorder, *, name: str) -> Row:
 
 
 class _Trace:
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Record) -> None:
         self.recorder = recorder
         self.low = recorder.events[0].number if recorder.events else 0
         self.flows = 0

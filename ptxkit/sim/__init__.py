@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from .asked import SCHEDULES
 from .errors import InternalError, SimulationError, UnsupportedError
 from .limits import Limits
-from .policy import SCHEDULES
 from .report import Report, Stats
 from .run import run
 from .struct import Struct

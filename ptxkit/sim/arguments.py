@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from .limits import Limits
 from .memory import Allocation, Memory
 from .operand import Symbol
 from .spaces import GLOBAL
+from .storage import bytes_of, extent, refuse_elements
 from .struct import Struct, placed
 from .symbols import round_up
 from .tensormap import BYTES, of_fields
@@ -143,7 +143,7 @@ class Arguments:
         contents = self.program.layout.contents("global")
         data[:len(contents)] = np.frombuffer(bytes(contents), np.uint8)
         for owner, start in self.buffers.values():
-            view = _bytes_of(owner)
+            view = bytes_of(owner)
             data[start:start + len(view)] = view
         memory = Memory(data, "global")
         memory.allocations = self._allocations
@@ -159,7 +159,7 @@ class Arguments:
         lost = []
         names = {allocation.start: allocation.name for allocation in self._allocations}
         for owner, start in self.buffers.values():
-            view = _bytes_of(owner)
+            view = bytes_of(owner)
             left = self.memory.data[start:start + len(view)]
             if owner.flags.writeable:
                 view[:] = left
@@ -239,32 +239,3 @@ def _block(name: str, size: int, value: Any) -> bytes:
     if len(data) != size:
         raise SimulationError(f"`{name}` is {size} bytes, {len(data)} were given")
     return data
-
-
-def extent(array: Any) -> tuple[Any, int, int]:
-    """(the array that owns the memory or None, first byte, byte after the last)."""
-    owner, base = None, array.base
-    while base is not None:                     # NumPy's as_strided leaves an object between two arrays that is none
-        owner, base = (base if isinstance(base, np.ndarray) else owner), getattr(base, "base", None)
-    low, high = np.lib.array_utils.byte_bounds(array) if hasattr(np.lib, "array_utils") else np.byte_bounds(array)  # type: ignore[attr-defined]
-    return owner, low, high
-
-
-def refuse_elements(name: str, value: Any) -> None:
-    """Raise for an array of objects, texts or dates."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in "OSUMm":
-        raise SimulationError(f"`{name}` has elements of {value.dtype}, which no kernel can use: pass numbers")
-
-
-def storage(array: Any) -> Any:
-    """All bytes of the memory that an array is a part of, as a view: what a kernel that is given the array can write."""
-    owner = extent(array)[0]
-    return _bytes_of(array if owner is None else owner)
-
-
-def _bytes_of(array: Any) -> Any:
-    """All bytes of an array that owns its memory, as a view."""
-    low, high = extent(array)[1:]
-    if array.flags.c_contiguous or array.flags.f_contiguous:
-        return array.reshape(-1, order="A").view(np.uint8)
-    return np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))

@@ -8,7 +8,7 @@ from ..errors import LaunchError
 from ..grammar.errors import Finding, Position, PtxkitError
 
 if TYPE_CHECKING:
-    from .program import Op
+    from .told import Site
 
 
 class SimulationError(LaunchError, ValueError):
@@ -30,7 +30,7 @@ class Again(Exception):
 class Fault(Exception):
     """The program did what has no meaning: an access out of bounds, a barrier underflow. It ends the run with a finding."""
 
-    def __init__(self, rule: str, message: str, fix: str = "", site: Op | Position | None = None) -> None:
+    def __init__(self, rule: str, message: str, fix: str = "", site: Site | Position | None = None) -> None:
         """`site` is the instruction, or just its place."""
         super().__init__(message)
         if site is None or isinstance(site, Position):

@@ -18,10 +18,11 @@ from .errors import Fault
 from .fragment import Fragment, Join, Wait, merged
 from .limits import LIMITS, MAX_STEPS, Limits
 from .memory import Memory, Places
+from .milestones import DONE, READ
 from .operand import Immediate, Register
 from .spaces import RESERVED_SHARED
 from .symbols import round_up
-from .tasks import DONE, READ, Task
+from .tasks import Task
 from .values import FULL
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .asked import ObserverBase
+
 if TYPE_CHECKING:
     from .barriers import MBarrier, NamedBarrier
     from .cta import Cluster, Cta
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from .warpgroup import Product, WGroup
 
 
-class Observer:
+class Observer(ObserverBase):
     """The hooks, in the order in which things happen. Subclass it and override what you need. A run may begin again, with `begin`."""
 
     # ---------------------------------------------------------------------------------------------- life

@@ -9,6 +9,7 @@ import random
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from .asked import SCHEDULES, PolicyBase
 from .errors import SimulationError
 
 if TYPE_CHECKING:
@@ -51,17 +52,8 @@ class Patience:
         return self.idle >= STARVED_TURNS
 
 
-class Policy:
+class Policy(PolicyBase):
     """First come, first run, until it blocks; asynchronous operations land at issue."""
-
-    name = "fifo"
-    quantum = 2000
-    """Blocks that a fragment runs before others get a turn."""
-    stepwise = False
-    """Whether each instruction is a block of its own, so that others may get a turn after any."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
 
     def begin(self, machine: Machine) -> None:
         """Before the first turn. A run may begin again: a policy object starts anew here."""
@@ -302,13 +294,18 @@ class Adversarial(Random):
         return self.random.random() < self.failing
 
 
-SCHEDULES: dict[str, type[Policy]] = {
+POLICIES: dict[str, type[Policy]] = {
     made.name: made for made in (Policy, Random, Lazy, StarveProducer, StarveConsumer, Reverse, ElectHigh, Spurious, DelayCta, Adversarial)}
-"""The schedules by name. "random", "spurious" and "adversarial" go by a seed."""
+"""What each of the `SCHEDULES` does."""
 
 
-def policy_of(schedule: str, seed: int) -> Policy:
-    made = SCHEDULES.get(schedule)
+def policy_of(schedule: str | PolicyBase, seed: int) -> Policy:
+    """The policy of this name, with the seed; one that is given stays as it is."""
+    if isinstance(schedule, Policy):
+        return schedule
+    if not isinstance(schedule, str):
+        raise SimulationError(f"schedule={schedule!r} is no name of ptxkit.sim.SCHEDULES, nor a ptxkit.sim.policy.Policy")
+    made = POLICIES.get(schedule)
     if made is None:
         raise SimulationError(f"there is no schedule {schedule!r}; there are {', '.join(SCHEDULES)}")
     return made(seed)

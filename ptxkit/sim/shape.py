@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..dsl.rules import entry_registers
 from ..grammar import tree
 from ..smem import SHARED_LIMIT
+from .asked import Dim
 from .errors import SimulationError
 from .limits import Limits
 from .operand import Immediate
@@ -16,9 +17,6 @@ from .spaces import RESERVED_SHARED
 
 if TYPE_CHECKING:
     from ..dsl.traced import Traced
-
-Dim = int | tuple[int, ...]
-
 
 
 def whole(value: Any, what: str) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .milestones import DONE, ISSUED, READ
 from .values import Array
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from .machine import Machine
     from .memory import Memory
     from .program import Op
-
-ISSUED, READ, DONE = 0, 1, 2
 
 
 class Region(NamedTuple):

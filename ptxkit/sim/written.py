@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .errors import SimulationError
 from .values import Array
-
-if TYPE_CHECKING:
-    from .arguments import Arguments
-    from .checker import Checker
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +32,6 @@ class Written:
     """The buffers of a run that the checker has watched."""
 
     buffers: tuple[Buffer, ...]
-
-    @classmethod
-    def of(cls, checker: Checker, arguments: Arguments, but: str = "") -> Written:
-        """Of all arguments `but` one."""
-        shadows = {allocation.start: shadow for allocation, shadow in checker.global_shadows()}
-        found = []
-        for name, start, size, begin in arguments.regions():
-            if name == but:
-                continue
-            shadow = shadows.get(start)
-            bits = np.packbits(shadow.write != 0) if shadow is not None else np.zeros(1 + (size >> 7), np.uint8)
-            found.append(Buffer(name, begin, size, 4 if shadow is None else shadow.shift, bits))
-        return cls(tuple(found))
 
     def unwritten(self, array: Any) -> Array:
         """Which elements of an argument, or of a view of it, have a byte that nothing has written."""

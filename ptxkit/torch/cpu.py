@@ -156,7 +156,7 @@ def arrays(named: dict[str, Any]) -> dict[str, Any]:
     """Those of these that are tensors as NumPy arrays; the rest as it is. Tensors whose bytes lie among each other are parts of one array,
     since the CPU device copies each array by itself: `out` may be c, or columns of a matrix that another argument has columns of."""
     from ptxkit.gemm.launch.on_cpu import place
-    from ptxkit.sim.arguments import extent
+    from ptxkit.sim.storage import extent
 
     seen = {name: array(value, name) if isinstance(value, torch.Tensor) else value for name, value in named.items()}
     bounds = {name: extent(one)[1:] for name, one in seen.items() if isinstance(one, np.ndarray) and one.size}

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from ptxkit import sim
-from ptxkit.debugger import Session
-from ptxkit.proof.launch import Launch, launch_of
+from ptxkit.debugger.live import LiveSession
+from ptxkit.proof.given import launch_of
+from ptxkit.proof.launch import Launch
 from ptxkit.replay.outcome import Trial
-from ptxkit.sim.arguments import storage
 from ptxkit.sim.machine import Machine
 from ptxkit.sim.observer import Observer
+from ptxkit.sim.storage import storage
 from tests.sim.mutants.outcome import refusal
 from tests.sim.mutants.subjects import SUBJECTS, Subject
 
@@ -57,7 +58,7 @@ def test_a_session_is_the_run_of_its_schedule(name: str) -> None:
         plain, stepped = launch(SUBJECTS[name]), launch(SUBJECTS[name])
         with np.errstate(all="ignore"):
             wanted = plain.run(schedule, seed)
-            found = Session(stepped, schedule=schedule, seed=seed).finish()
+            found = LiveSession(stepped, schedule=schedule, seed=seed).finish()
         assert left(stepped) == left(plain), schedule
         assert (found.stats, found.verdict, found.every_schedule) == (wanted.stats, wanted.verdict, wanted.every_schedule), schedule
         assert [finding.rule for finding in found.findings] == [finding.rule for finding in wanted.findings]
@@ -70,7 +71,7 @@ def test_however_it_is_stepped(name: str) -> None:
     plain = launch(SUBJECTS[name])
     wanted = plain.run("random", 5)
     stepped = launch(SUBJECTS[name])
-    session = Session(stepped, schedule="random", seed=5)
+    session = LiveSession(stepped, schedule="random", seed=5)
     for _ in range(40):
         if session.report is not None:
             break
@@ -98,7 +99,7 @@ def test_however_it_is_stepped(name: str) -> None:
     assert session.executed == wanted.stats.instructions
 
 
-def looked_at(session: Session) -> None:
+def looked_at(session: LiveSession) -> None:
     for row in session.warps():
         if row.state != "exited":
             assert session.registers(warp=row.warp, cta=row.cta) is not None
@@ -114,7 +115,7 @@ def test_a_break_at_a_line_stops_as_often_as_it_is_reached(name: str) -> None:
     for schedule, seed in (("fifo", 0), ("random", 3)):
         counts = Counts()
         Trial.of(launch(subject)).launch.run(schedule, seed, observers=[counts])
-        session = Session(launch(subject), schedule=schedule, seed=seed)
+        session = LiveSession(launch(subject), schedule=schedule, seed=seed)
         lines = list(session.lines)
         assert {index for line in lines if line.file == "ptx" for index in line.ops} == set(range(len(counts.machine.program.ops)))
         points = {session.break_at(str(line)).number: line for line in lines}
@@ -130,22 +131,22 @@ def test_a_break_at_a_line_stops_as_often_as_it_is_reached(name: str) -> None:
 
 
 def test_the_law_of_lines_sees_a_stop_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = Session(launch(SUBJECTS["exchange"]))
+    session = LiveSession(launch(SUBJECTS["exchange"]))
     point = session.break_at("ptx:1")
-    monkeypatch.setattr(Session, "_at_line", lambda self, points: None)
+    monkeypatch.setattr(LiveSession, "_at_line", lambda self, points: None)
     session.go()
     assert point.hits == 0
     assert session.report is not None
 
 
 def test_conditions_and_skips() -> None:
-    session = Session(launch(SUBJECTS["nvcc.around"]))
+    session = LiveSession(launch(SUBJECTS["nvcc.around"]))
     ops = sorted(session.lines.ptx)
     session.break_at(f"ptx:{ops[3]}", warp=1, cta=2)
     stop = session.go()
     assert (stop.cta, stop.warp, stop.reason) == (2, 1, "break")
     assert session.go().reason == "end"
-    other = Session(launch(SUBJECTS["nvcc.around"]))
+    other = LiveSession(launch(SUBJECTS["nvcc.around"]))
     point = other.break_at(f"ptx:{ops[3]}", skip=3)
     other.go()
     assert point.hits == 4
@@ -165,7 +166,7 @@ def test_a_schedule_by_hand_is_saved_and_repeated(name: str, tmp_path: Any) -> N
 
     choice = random.Random(name)
     first = launch(SUBJECTS[name])
-    session = Session(first)
+    session = LiveSession(first)
     session.late()
     order = turns_of(session)
     told = 0
@@ -189,13 +190,13 @@ def test_a_schedule_by_hand_is_saved_and_repeated(name: str, tmp_path: Any) -> N
     assert policy.missed == 0
     assert left(again) == left(first)
     assert report.stats.instructions == session.executed
-    third = Session(launch(SUBJECTS[name]), schedule=Replaying(choices))
+    third = LiveSession(launch(SUBJECTS[name]), schedule=Replaying(choices))
     repeated = turns_of(third)
     third.finish()
     assert repeated == order
 
 
-def turns_of(session: Session) -> list[tuple[Any, ...]]:
+def turns_of(session: LiveSession) -> list[tuple[Any, ...]]:
     """A list that gets each turn: who has it, at which instruction."""
     order: list[tuple[Any, ...]] = []
     turn = session._turn
@@ -240,7 +241,7 @@ def test_by_hand_between_two_instructions_of_a_basic_block() -> None:
     """An update is lost only where the other warp comes between a load and its store: no schedule of basic blocks shows it."""
     assert [int(run_race(schedule)[0]) for schedule in ("fifo", "reverse", "lazy")] == [2, 2, 2]
     out = np.zeros(1, np.uint32)
-    session = Session(launch_of(RACE, 1, [out]), check=False)
+    session = LiveSession(launch_of(RACE, 1, [out]), check=False)
     session.break_at("ptx:20", warp=0)                       # the add: the load is done
     session.go()
     session.switch(1)
@@ -258,7 +259,7 @@ def run_race(schedule: str) -> Any:
 
 
 def test_a_break_at_a_finding() -> None:
-    session = Session(launch_of(RACE, 1, [np.zeros(1, np.uint32)]))
+    session = LiveSession(launch_of(RACE, 1, [np.zeros(1, np.uint32)]))
     session.break_finding()
     stop = session.go()
     assert stop.reason == "finding"
@@ -298,7 +299,7 @@ END:
 def test_a_run_that_begins_again_stands_where_it_stood() -> None:
     """The checker asks for another run once a value turns out to be undefined: the session comes back to the same turn."""
     wanted = sim.run(UNDEFINED, grid=1, args=[np.zeros(32, np.uint32)])
-    session = Session(launch_of(UNDEFINED, 1, [np.zeros(32, np.uint32)]))
+    session = LiveSession(launch_of(UNDEFINED, 1, [np.zeros(32, np.uint32)]))
     machines = {id(session.machine): session.machine}
     points = [session.break_at(f"ptx:{line}") for line in (10, 16, 17, 18)]
     while session.report is None:

@@ -13,10 +13,11 @@ import pytest
 
 from examples.tile_gemm import tile_gemm
 from ptxkit import Ptr, Reg, TensorMap, else_, for_range, func, if_, kernel, loop, smem, tid
-from ptxkit.debugger import Session, debug
+from ptxkit.debugger import debug
+from ptxkit.debugger.live import LiveSession
 from ptxkit.debugger.values import compact, numbers
 from ptxkit.layout import Layout
-from ptxkit.proof.launch import launch_of
+from ptxkit.proof.given import launch_of
 from ptxkit.ptx import add, bar, cp, fence, ld, mbarrier, mov, mul, opcode, st
 from ptxkit.sim import SimulationError, UnsupportedError
 from ptxkit.types import TYPES, f32, u32
@@ -298,7 +299,7 @@ def test_what_is_asked_wrong_is_said() -> None:
     session.run_warp()
     with pytest.raises(SimulationError, match=r"CTA 0 warp 1 waits at .* others must go on first"):
         session.switch(1)
-    unchecked = Session(launch_of(stuck.trace(), 1, [np.zeros(64, np.uint32)]), check=False)
+    unchecked = LiveSession(launch_of(stuck.trace(), 1, [np.zeros(64, np.uint32)]), check=False)
     with pytest.raises(SimulationError, match="the checker does not run"):
         unchecked.break_finding()
 

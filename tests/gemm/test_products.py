@@ -40,7 +40,7 @@ from ptxkit.gemm.tools.samples import GRID, distinct, name, pairwise, picked, sh
 from ptxkit.gemm.tools.verify import dense
 from ptxkit.ptx import mul
 from ptxkit.runtime.arrays import ArrayView
-from ptxkit.sim.policy import SCHEDULES
+from ptxkit.sim import SCHEDULES
 from ptxkit.types import bf16, e4m3, f16, f32
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]

@@ -9,7 +9,7 @@ from ptxkit.gemm.collective.epilogue_ops import Fusion
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import BlockScaled, ClusterShape, Cooperative, Dynamic, Pingpong, StreamK, Tile
 from ptxkit.gemm.tools.samples import pairwise, small
-from ptxkit.sim.policy import SCHEDULES
+from ptxkit.sim import SCHEDULES
 from ptxkit.types import bf16, e4m3, f16, f32
 
 from .test_products import run, run_config

@@ -7,8 +7,9 @@ import zlib
 import numpy as np
 import pytest
 
-from ptxkit.replay import Choices, Replaying
+from ptxkit.replay import Choices
 from ptxkit.replay.page import made
+from ptxkit.replay.policies import Replaying
 from ptxkit.replay.searching import failures, search_launch
 from ptxkit.replay.trace import traced
 from tests.sim.mutants import more

@@ -15,10 +15,11 @@ import pytest
 
 from ptxkit import Ptr, kernel, smem, tid
 from ptxkit.ptx import ld, mov, st
-from ptxkit.replay import Choices, Recorder, Replay, search
+from ptxkit.replay import Choices, Replay, search
 from ptxkit.replay.events import crowd
 from ptxkit.replay.page import LISTED, made
 from ptxkit.replay.picture import MOST_COLUMNS, picture
+from ptxkit.replay.record import Recorder
 from ptxkit.replay.trace import traced
 from ptxkit.sim.observer import Observer, Several
 from ptxkit.types import u32
@@ -370,7 +371,7 @@ def _near(spans: list[tuple[int, int]], at: int) -> Iterator[tuple[int, int]]:
 @pytest.mark.parametrize("name", ["hgemm", "exchange", "nvcc.multistage", "staged_mma", "cluster_multicast"])
 @pytest.mark.parametrize("schedule", ["fifo", "random"])
 def test_traces_of_whole_kernels(name: str, schedule: str) -> None:
-    from ptxkit.replay import Recording
+    from ptxkit.replay.policies import Recording
     from ptxkit.sim.policy import policy_of
 
     subject = SUBJECTS[name]

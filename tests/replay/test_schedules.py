@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from ptxkit import TensorMap, sim
 from ptxkit.proof.launch import fresh
-from ptxkit.replay import Choices, Recording, Replaying, Trial, search
+from ptxkit.replay import Choices, Trial, search
 from ptxkit.replay.choices import FORMAT, Help, Land, Run, joined
+from ptxkit.replay.policies import Recording, Replaying
 from ptxkit.replay.probes import Census, probes
 from ptxkit.replay.searching import failures, search_launch
 from ptxkit.replay.shrink import Budget, shrink
-from ptxkit.sim.policy import SCHEDULES, policy_of
+from ptxkit.sim.asked import SCHEDULES
+from ptxkit.sim.policy import policy_of
 from tests.sim.mutants.subjects import SUBJECTS
 
 from .kernels import CROSSED, LATE, NEIGHBOUR, OVERTAKEN, RACE, trial

@@ -26,7 +26,7 @@ from ptxkit.gemm.config.parts import (
     Tile,
 )
 from ptxkit.gemm.launch.simulate import simulate
-from ptxkit.sim.policy import SCHEDULES
+from ptxkit.sim import SCHEDULES
 from ptxkit.types import bf16, e4m3, e5m2, f16, f32
 
 from .mutants.outcome import refusal

@@ -209,7 +209,7 @@ def test_bytes_that_complete_in_another_phase(bytes: int, right: bool) -> None:
         + "mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 256;\n" + (copy.format(256) if right else "") + wait("v", 1) \
         + "join:\nbar.sync 0;"
     seen: set[str] = set()
-    for schedule in sim.policy.SCHEDULES:
+    for schedule in sim.SCHEDULES:
         report = launch(body, True, schedule, 0, 64, 1)
         assert report.verdict == ("clean" if right else "error"), str(report)
         seen |= rules(report)

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from ptxkit import sim
+from ptxkit.sim.asked import ObserverBase, PolicyBase
+from ptxkit.sim.observer import Observer
+from ptxkit.sim.policy import POLICIES, policy_of
 
 from .kernels import OUT, run
 from .test_hgemm import product
@@ -42,9 +45,25 @@ def test_seeds(schedule: str, seed: int) -> None:
     product(256, 128, 256, BN=128, schedule=schedule, seed=seed)
 
 
-def test_an_unknown_schedule() -> None:
+def test_every_schedule_has_a_policy_of_its_name() -> None:
+    assert tuple(POLICIES) == sim.SCHEDULES
+    assert [policy_of(name, 3).name for name in sim.SCHEDULES] == list(sim.SCHEDULES)
+
+
+def test_what_is_no_schedule() -> None:
     with pytest.raises(sim.SimulationError, match="there is no schedule 'unfair'; there are fifo, random, lazy"):
         run("", parameters="", schedule="unfair")
+    for wrong in (PolicyBase(), 3):
+        with pytest.raises(sim.SimulationError, match=r"schedule=.* is no name of ptxkit.sim.SCHEDULES, nor a ptxkit.sim.policy.Policy"):
+            run("", parameters="", schedule=wrong)
+
+
+def test_who_is_no_observer() -> None:
+    for wrong in (ObserverBase(), object()):
+        with pytest.raises(sim.SimulationError, match=r"among the observers is no ptxkit\.sim\.observer\.Observer: derive its class"):
+            run("", parameters="", observers=[wrong])
+    with pytest.raises(sim.SimulationError, match=r"observers=<.*> is no sequence: put the observer in a list"):
+        run("", parameters="", observers=Observer())
 
 
 def test_elections() -> None:

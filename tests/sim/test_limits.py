@@ -166,7 +166,7 @@ def test_what_fails_within_is_told_apart_from_a_mistake_of_the_text(monkeypatch:
     def broken(*_: Any) -> Any:
         raise KeyError("x")
 
-    module = sys.modules["ptxkit.sim.run"]
+    module = sys.modules["ptxkit.sim.simulation"]
     monkeypatch.setattr(module, "Arguments", broken)
     with pytest.raises(sim.InternalError, match="failed with KeyError: 'x'; this is a defect of ptxkit"):
         run(ONE)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from benchmarks.compact import compact
-from ptxkit.sim.policy import SCHEDULES
+from ptxkit.sim import SCHEDULES
 
 from .mutants.catalogue import Mutant
 from .mutants.deletions import COMMON, SPECIAL, count, harmless, without

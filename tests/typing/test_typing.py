@@ -17,7 +17,7 @@ pytestmark = pytest.mark.pure
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-ERRORS, LEGAL, HELPERS = HERE / "errors.py", HERE / "legal.py", HERE / "helpers.py"
+ERRORS, LEGAL, HELPERS, RESULTS = HERE / "errors.py", HERE / "legal.py", HERE / "helpers.py", HERE / "results.py"
 CALLS, SEED = 1000, 20
 MARK = re.compile(r"# E(?:\((\w+)\))?: \S")
 
@@ -75,8 +75,8 @@ def test_reports_exactly_what_is_wrong(check: Callable[[list[Path], Path], Repor
     text, lines = sample(CALLS, SEED)
     calls = tmp_path / "random_calls.py"
     calls.write_text(text)
-    wanted = {ERRORS: expected(ERRORS.read_text(), check.__name__), LEGAL: set[int](), calls: set(marked(text, lines)),
-              HELPERS: expected(HELPERS.read_text(), check.__name__)}
+    wanted = {ERRORS: expected(ERRORS.read_text(), check.__name__), LEGAL: set[int](), RESULTS: set[int](),
+              calls: set(marked(text, lines)), HELPERS: expected(HELPERS.read_text(), check.__name__)}
     assert len(wanted[ERRORS]) > 100
     assert len(wanted[HELPERS]) > 40
     assert 0.3 * CALLS < len(wanted[calls]) < 0.5 * CALLS

@@ -16,7 +16,7 @@ from typing import Any
 
 from ptxkit.cards import CARDS, Card
 from ptxkit.errors import PtxkitError
-from ptxkit.sim.policy import SCHEDULES
+from ptxkit.sim import SCHEDULES
 
 from ...launch.simulate import simulate
 from ..run import faulty

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...grammar.errors import Finding
-from ..tasks import DONE
+from ..milestones import DONE
 from ..values import Array
 from .clocks import View
 from .equal import RULE, EqualRules

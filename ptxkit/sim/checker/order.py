@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..tasks import DONE as LANDED
+from ..milestones import DONE as LANDED
 from ..tasks import Group, Task
 from ..values import Array, indices
 from .agents import LANE_WORDS

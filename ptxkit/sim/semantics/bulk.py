@@ -7,10 +7,11 @@ from typing import Any
 from ..errors import Fault
 from ..fragment import Wait
 from ..memory import resolve
+from ..milestones import DONE, READ
 from ..operand import Immediate
 from ..program import Op
 from ..spaces import RESERVED_SHARED
-from ..tasks import DONE, READ, Task, commit, due
+from ..tasks import Task, commit, due
 from ..values import lane_of
 from .registry import BLOCKED, Run, action, blocking
 

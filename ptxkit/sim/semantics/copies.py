@@ -10,10 +10,11 @@ from ...grammar.operands import width
 from ..errors import Fault
 from ..fragment import Wait
 from ..memory import resolve
+from ..milestones import DONE
 from ..operand import Immediate
 from ..program import Op
 from ..reduction import reduced
-from ..tasks import DONE, Region, Task, commit, due, join_group
+from ..tasks import Region, Task, commit, due, join_group
 from ..values import lane_list, lane_of, mask_of
 from .bulk import bulk_targets, check_peer, check_shared, load_targets, own_offset
 from .mbarrier import each
