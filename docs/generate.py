@@ -34,12 +34,13 @@ PAGES: dict[str, tuple[str, str, str]] = {
                 "replay.outcome debugger debugger.session debugger.breaks debugger.rows debugger.values timeline.timeline "
                 "testing"),
     "measuring": ("Timing and tuning", "ptxkit",
-                  "measure.bench measure.proved measure.device measure.regimes measure.timer measure.figures tuning.space tuning.tune "
-                  "tuning.auto tuning.results tuning.search"),
+                  "measure.bench measure.benchmark measure.asked measure.proved measure.device measure.regimes "
+                  "measure.timer measure.figures tuning.space tuning.tune tuning.tuned tuning.auto tuning.autotuned "
+                  "tuning.results tuning.search"),
     "looking": ("Looking at kernels", "ptxkit",
                 "check check.found inspect inspect.facts inspect.steps explain explain.instruction explain.matrix explain.swizzle "
                 "explain.tensormap lift lift.module lift.errors diff diff.compare sass.hints"),
-    "exporting": ("Exporting kernels", "ptxkit", "export export.one export.kernel export.text export.folder"),
+    "exporting": ("Exporting kernels", "ptxkit", "export export.one export.exported export.kernel export.text export.folder"),
     "grammar": ("PTX as text and as a tree", "ptxkit.grammar",
                 ". tree lazy read write forms match spelling schema gc_pause errors"),
     "gemm": ("GEMM", "ptxkit.gemm",

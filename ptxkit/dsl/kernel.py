@@ -35,18 +35,17 @@ if TYPE_CHECKING:
     from ..cards import Card
     from ..check.found import Findings
     from ..debugger import Session
-    from ..export.one import Exported
-    from ..measure.bench import Benchmark
-    from ..measure.bench import Options as BenchOptions
-    from ..measure.device import Given, Grid
-    from ..measure.proved import Check
+    from ..export.exported import Exported
+    from ..measure.asked import Check, Given, Grid
+    from ..measure.benchmark import Benchmark
+    from ..measure.benchmark import Options as BenchOptions
     from ..runtime.compiled import Compiled
     from ..runtime.toolchain import Assembly
     from ..sim import Limits, Report
     from ..timeline import Timeline
     from ..tuning.space import Given as Space
-    from ..tuning.tune import Options as TuneOptions
-    from ..tuning.tune import Tuned
+    from ..tuning.tuned import Options as TuneOptions
+    from ..tuning.tuned import Tuned
     from .marks import Selection
 
 P = ParamSpec("P")
@@ -237,13 +236,13 @@ class Kernel(Traceable, Generic[P]):
 
     def tune(self, space: Space, *, grid: Grid, args: Given, check: Check = None, **options: Unpack[TuneOptions]) -> Tuned:
         """The fastest right point of a space, found by measuring copies of the arguments and kept for the card. `grid` may be a function of
-        the configuration, `args` one that makes a set of arguments. See docs/tune.md and `ptxkit.tuning.tune.Options`."""
+        the configuration, `args` one that makes a set of arguments. See docs/tune.md and `ptxkit.tuning.tuned.Options`."""
         from ..tuning.tune import tune
 
         return tune(self, space, grid, args, check, options)
 
     def bench(self, *, grid: Grid, args: Given, config: Mapping[str, Any] | None = None, **options: Unpack[BenchOptions]) -> Benchmark:
-        """Time a configuration on copies of the arguments, beside others. See docs/tune.md and `ptxkit.measure.bench.Options`."""
+        """Time a configuration on copies of the arguments, beside others. See docs/tune.md and `ptxkit.measure.benchmark.Options`."""
         from ..measure.bench import bench
 
         return bench(self, grid, args, options, config or {})

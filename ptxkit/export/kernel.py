@@ -4,77 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..dsl.arguments import FORMATS
 from ..dsl.parameters import Parameter
-from ..errors import AssembleError, PtxkitError
+from ..errors import AssembleError
 from ..grammar import tree
 from ..runtime.launcher import data_type, fetch_modes
 from ..sass.cubin import read as read_cubin
+from .exported import TARGET, Argument, Box, Entry, ExportError
 from .names import renamed
 
 if TYPE_CHECKING:
     from ..dsl.module import CopyRecord
     from ..dsl.traced import Traced
     from ..runtime.toolchain import Assembly
-
-_TARGET = re.compile(r"sm_(\d+)(\d)([af]?)")
-
-
-class ExportError(PtxkitError):
-    """A kernel that cannot be exported, or a folder that cannot be written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """The part of a tensor map that the kernel decides. `box` has the contiguous dimension first; the numbers are the driver's."""
-
-    type: int
-    bytes: int
-    box: tuple[int, ...]
-    swizzle: int
-    promotion: int
-
-    @property
-    def rank(self) -> int:
-        return len(self.box)
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """A parameter of the kernel in C: a scalar with its C type, a pointer with its alignment, or a tensor map with its box."""
-
-    name: str
-    parameter: Parameter
-    c_type: str
-    alignment: int = 1
-    box: Box | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A kernel as C launches it. Sizes are in threads, CTAs and bytes. `pdl`: it has griddepcontrol, so its launch may overlap with the
-    one before."""
-
-    name: str
-    target: str
-    tool: str
-    cubin: bytes
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
-    shared: int
-    static_shared: int
-    arguments: tuple[Argument, ...]
-    pdl: bool
-
-    @property
-    def capability(self) -> tuple[int, int, bool]:
-        """Major and minor compute capability, and whether the code runs on exactly that one."""
-        found = _TARGET.fullmatch(self.target)
-        assert found is not None
-        return int(found[1]), int(found[2]), found[3] == "a"
 
 
 def entry(traced: Traced, assembly: Assembly, reserved: Sequence[str] = (), parameters: Sequence[Parameter] | None = None) -> Entry:
@@ -85,7 +29,7 @@ def entry(traced: Traced, assembly: Assembly, reserved: Sequence[str] = (), para
     if traced.marks is not None:
         raise ExportError(f"kernel `{traced.name}` was traced with marks, whose buffer only a launch from Python adds: trace it without")
     target = traced.module.target[0]
-    if _TARGET.fullmatch(target) is None:
+    if TARGET.fullmatch(target) is None:
         raise ExportError(f"kernel `{traced.name}` has the target {target!r}: an export needs one such as 'sm_90a'")
     errors = tuple(finding for finding in assembly.findings if finding.severity == "error")
     if errors:

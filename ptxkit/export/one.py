@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.toolchain import assemble
 from . import text
+from .exported import Argument, Entry, Exported, ExportError
 from .folder import write
-from .kernel import Argument, Entry, ExportError, entry
+from .kernel import entry
 from .names import identifier
 
 if TYPE_CHECKING:
     from os import PathLike
-    from pathlib import Path
 
     from ..dsl.traced import Traced
 
 OWN = ("grid_x", "grid_y", "grid_z", "pdl", "stream", "grid", "arguments", "status")
 """Names of the launch function, which no parameter of a kernel gets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """The files of an export, and what it holds."""
-
-    name: str
-    files: tuple[Path, ...]
-    entry: Entry
-    prototype: str
-
-    def __str__(self) -> str:
-        return "\n".join([*(f"{file}  {file.stat().st_size:,} bytes" for file in self.files), self.prototype])
 
 
 def export(traced: Traced, folder: str | PathLike[str], *, name: str | None = None, force: bool = False) -> Exported:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from .parts import code, folded, framed, said, table, title
 
 if TYPE_CHECKING:
-    from ..measure.bench import Benchmark
+    from ..measure.benchmark import Benchmark
     from ..tuning.space import Space
-    from ..tuning.tune import Tuned
+    from ..tuning.tuned import Tuned
 
 SHOWN = 40
 """Points of a space, and times, that are shown."""

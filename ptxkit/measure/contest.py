@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..errors import PtxkitError
+from .asked import Regime, Timer
 from .figures import spread
 from .power import Sampler
-from .regimes import Captured, Regime, Timed, measure
-from .timer import Timer
+from .regimes import Captured, Timed, measure
 
 Maker = TypeVar("Maker")
 

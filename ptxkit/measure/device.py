@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,19 +20,16 @@ from ..errors import LaunchError, NoDriverError, PtxkitError, TraceError
 from ..runtime import driver
 from ..runtime.arrays import ArrayView, DeviceArray, view
 from ..runtime.launch import same_device
+from .asked import Arguments, Device, Given, Grid, Launch, Regime, Timer, Where
 from .contest import NotImplementedHere
 from .power import Reader
-from .regimes import REGIMES, Regime, sets_that_are_cold
-from .timer import DriverTimer, Launch, Timer, TorchTimer
+from .regimes import REGIMES, sets_that_are_cold
+from .timer import DriverTimer, TorchTimer
 from .values import decoded, span
 
 if TYPE_CHECKING:
     from ..dsl.kernel import Kernel
 
-Arguments = tuple[Any, ...]
-"""The arguments of a launch, in the order of the kernel's signature."""
-Grid = int | tuple[int, ...] | Callable[[Mapping[str, Any]], "int | tuple[int, ...]"]
-"""CTAs, or a function from the configuration to them."""
 MOST_SETS = 64
 POLL_S = 2e-4
 ALIGNED = 256
@@ -45,53 +42,6 @@ class Lost(PtxkitError, RuntimeError):
 
 class WrongRun(PtxkitError):
     """A launch that the CPU device finds to be wrong."""
-
-
-class Device(Protocol):
-    """What bench and tuner need. `unit`: what times are counted in. `regimes`: how they may be taken, the usual one first."""
-
-    timer: Timer
-    card: Card
-    unit: str
-    regimes: Mapping[str, Regime]
-    sensors: Any
-
-    def places(self, arguments: Arguments) -> int:
-        """How many sets of such arguments, in turn, keep each other out of the L2."""
-        ...
-
-    def copied(self, arguments: Arguments) -> Arguments:
-        """Arguments with arrays of their own, which hold the same."""
-        ...
-
-    def restore(self, arguments: Arguments, source: Arguments) -> None:
-        """What the arrays held in `source`, in copies of them."""
-
-    def poison(self, array: Any) -> None:
-        """Every byte 0xFF: NaN, or a number that nothing computes."""
-
-    def launch(self, kernel: Kernel[...], config: Mapping[str, Any], grid: Grid, arguments: Arguments) -> Launch:
-        """The kernel, loaded, on these arguments. Raises PtxkitError where it cannot be had."""
-        ...
-
-    def foreign(self, function: Callable[..., Any], arguments: Arguments) -> Launch:
-        """Somebody else's function on these arguments."""
-        ...
-
-    def finish(self, patience_s: float) -> None:
-        """Wait for what was launched. Raises Lost."""
-
-    def raw(self, array: Any) -> Any:
-        """The bytes of an array, on the host."""
-        ...
-
-    def values(self, array: Any, raw: Any = None) -> Any:
-        """The elements of an array, or of what its bytes were, as float64."""
-        ...
-
-    def about(self) -> dict[str, Any]:
-        """The card, for a record."""
-        ...
 
 
 def grid_of(grid: Grid, config: Mapping[str, Any]) -> int | tuple[int, ...]:
@@ -386,10 +336,6 @@ class Cpu:
         return {"name": f"the CPU device, as {self.card.name}"}
 
 
-Where = Literal["gpu", "cpu"] | Device
-"""The GPU of the arguments, the CPU device, or another device."""
-
-
 def device_of(where: Where, arguments: Arguments) -> Device:
     """The device that is meant. Raises NoDriverError for "gpu" where there is none."""
     if where == "gpu":
@@ -402,10 +348,6 @@ def device_of(where: Where, arguments: Arguments) -> Device:
     if isinstance(where, str) or not all(hasattr(where, name) for name in Device.__annotations__):
         raise PtxkitError(f"device={where!r} is not a device: it is 'gpu', 'cpu' or an object as ptxkit.measure.device.Device describes it")
     return where
-
-
-Given = Arguments | Sequence[Any] | Callable[[], Sequence[Any]]
-"""The arguments of a launch, of which copies are made; or a function that makes a new set each time it is called."""
 
 
 def arguments_of(kernel: Kernel[...], given: Given) -> Arguments:

@@ -9,16 +9,13 @@ import numpy as np
 
 from ..dsl.tensormap import TensorMap
 from ..errors import PtxkitError
-from .device import Arguments, Device, is_array
+from .asked import Arguments, Check, Device
+from .device import is_array
 from .values import apart
 
 if TYPE_CHECKING:
     from ..dsl.kernel import Kernel
 
-Check = Callable[..., Any] | Mapping[str, Any] | None
-"""A function of the launch's arguments, called after the launch: None or True says that they are right; False, a sentence or an
-AssertionError that they are wrong. Or what named arguments must hold: an array, or a function that makes it of the arguments before the
-launch."""
 TOLERANCES = {"f64": 1e-12, "f32": 1e-4, "f16": 2e-3, "bf16": 1e-2, "e4m3": 6e-2, "e5m2": 1.2e-1}
 """The relative error, by the Frobenius norm, that a right result stays under: rounding of the result, and sums in another order.
 Integers are equal."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .timer import Launch, Timer
+from .asked import Launch, Regime, Timer
 
 MOST_LAUNCHES = 2048
 """In one graph: what a graph's replay costs the host grows with it."""
@@ -44,18 +44,6 @@ class Entry:
     ceiling: bool = False
     detail: dict[str, Any] = field(default_factory=dict)
     keeps: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Regime:
-    """`graph_ms` of work in a graph, then a pause of `pause` times as long; `cold` takes the operand sets in turn."""
-
-    name: str
-    graph_ms: float
-    cold: bool
-    pause: float
-    rounds: int
-    settle_s: float = 0.0
 
 
 REGIMES = {regime.name: regime for regime in (

@@ -4,58 +4,17 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from ..errors import Position
 from ..runtime import compiled, driver
 from ..runtime.launcher import Launcher
+from .asked import Event, Graph, Launch, Timer
 
-Launch = Callable[[], Any]
 HOLD_CYCLES = 400_000
 """For 0.2 ms the card spins, so that the graph is enqueued before the first event is passed, and its launch is not timed."""
-
-
-class Event(Protocol):
-    """A point on the stream."""
-
-    def record(self) -> None: ...
-    def synchronize(self) -> None:
-        """Wait until the card has passed it."""
-
-    def query(self) -> bool:
-        """Whether it has."""
-        ...
-
-    def elapsed_time(self, end: Any) -> float:
-        """Milliseconds to a later one."""
-        ...
-
-
-class Graph(Protocol):
-    """Launches that are enqueued as one."""
-
-    def replay(self) -> None: ...
-
-
-class Timer(Protocol):
-    """A card that keeps time. Launches that are given to it work on the stream that is current inside `aside`."""
-
-    def aside(self) -> AbstractContextManager[Any]:
-        """Launches in the block go to the stream of captures."""
-        ...
-
-    def event(self) -> Event: ...
-    def hold(self) -> None:
-        """Keep the card busy for a moment."""
-
-    def graph(self, launches: Sequence[Launch]) -> Graph:
-        """The launches in this order, captured and not run."""
-        ...
-
-    def synchronize(self) -> None:
-        """Wait for all work."""
 
 
 @contextmanager

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from ..cards import Card
 from ..dsl.source import named
@@ -17,14 +16,14 @@ from ..dsl.tensormap import TensorMap
 from ..errors import AssembleError, OpcodeError, PtxkitError, TraceError
 from ..files import make_folder
 from ..measure import regimes
+from ..measure.asked import Arguments, Check, Device, Given, Grid, Launch, Regime
 from ..measure.contest import sampled
-from ..measure.device import Arguments, Device, Given, Grid, Lost, Where, WrongRun, arguments_of, device_of, is_array, sets_of
+from ..measure.device import Lost, WrongRun, arguments_of, device_of, is_array, sets_of
 from ..measure.figures import spread
 from ..measure.files import write_aside
 from ..measure.options import check_options
-from ..measure.proved import Check, Proof
-from ..measure.regimes import Captured, Entry, Regime
-from ..measure.timer import Launch
+from ..measure.proved import Proof
+from ..measure.regimes import Captured, Entry
 from ..measure.watch import Step
 from ..settings import settings
 from . import results
@@ -33,6 +32,7 @@ from .locks import locked
 from .search import FINALISTS, halving
 from .space import Given as SpaceGiven
 from .space import Point, digest, space_of, words
+from .tuned import KINDS, Kind, Options, Skipped, Tuned, TuneError, reasons
 
 if TYPE_CHECKING:
     from ..dsl.kernel import Kernel
@@ -43,33 +43,6 @@ WORTH = 0.99
 """What a point must take of the default configuration's time, at most, to replace it: less is noise."""
 SHARE = 0.3
 """Of a regime's graph, while many points are compared."""
-Kind = Literal["condition", "trace", "assembler", "launch", "wrong", "hang"]
-KINDS: Mapping[Kind, str] = {
-    "condition": "left out by a condition", "trace": "not traced", "assembler": "refused by the assembler", "launch": "not launched",
-    "wrong": "wrong", "hang": "hung or fell before"}
-
-
-class TuneError(PtxkitError, RuntimeError):
-    """No point is legal and right, or the card was lost."""
-
-
-class Options(TypedDict, total=False):
-    """`key`: names of the arguments that the result depends on, or a function of them. `regime`: "burst", as usual, "warm" or "sustained".
-    `rounds`: of the finalists. `seconds`: after which no further turn begins. `jobs`: assemblers at a time. `again`: measure although a
-    result is kept. `results`: the file or folder to keep it in. `tolerance`: of references. `patience_s`: after which a launch hangs.
-    `device`: "gpu", or "cpu", where nothing is kept."""
-
-    key: Any
-    regime: str
-    rounds: int
-    seconds: float
-    jobs: int
-    again: bool
-    results: str | Path
-    tolerance: float
-    patience_s: float
-    device: Where
-    seed: int
 
 
 def check_given(kernel: Kernel[...], options: Options) -> None:
@@ -82,75 +55,6 @@ def check_given(kernel: Kernel[...], options: Options) -> None:
     for name in () if chosen is None or callable(chosen) else chosen:
         if name not in kernel.arguments:
             raise TuneError(f"key= names `{name}`, the arguments of kernel `{kernel.name}` are {', '.join(kernel.arguments)}")
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A point that is not measured, and why."""
-
-    point: Point
-    kind: Kind
-    why: str
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """The fastest point: `config` for `launch(..., **config)`, its `time` and that of the default configuration, if that is a point.
-
-    `times`: of every right point, from the last turn it took part in. `sensors`: MHz, W and degrees while the finalists ran. `kept`: it was
-    found earlier, and nothing was measured.
-    """
-
-    kernel: str
-    card: str
-    config: Mapping[str, Any]
-    time: float
-    default: float | None = None
-    unit: str = "us"
-    regime: str = ""
-    times: tuple[tuple[Point, float], ...] = ()
-    skipped: tuple[Skipped, ...] = ()
-    sensors: Mapping[str, float] = field(default_factory=dict)
-    kept: bool = False
-    seconds: float = 0.0
-    path: Path | None = None
-
-    @property
-    def counts(self) -> dict[Kind, int]:
-        """How many points were skipped, by kind."""
-        counted = Counter(one.kind for one in self.skipped)
-        return {kind: counted[kind] for kind in KINDS if counted[kind]}
-
-    def __str__(self) -> str:
-        text = f"{self.kernel} on {self.card}: {words(tuple(self.config.items()))}, {_amount(self.time, self.unit)}"
-        if self.default is not None:
-            text += f" (the default takes {self.default / self.time:.3f} times as long)"
-        if self.kept:
-            return f"{text}; kept from before"
-        measured = f"{len(self.times) + len(self.skipped)} points: {len(self.times)} measured"
-        lines = [text, ", ".join([measured, *(f"{count} {KINDS[kind]}" for kind, count in self.counts.items())])]
-        return "\n".join([*lines, *_reasons(self.skipped)])
-
-    def _repr_html_(self) -> str:
-        from ..html.measures import tuned
-
-        longest = max((time for _, time in self.times), default=1.0)
-        return tuned(self, [(words(point), _amount(time, self.unit), time / longest) for point, time in self.times],
-                     list(_reasons(self.skipped)))
-
-
-def _amount(time: float, unit: str) -> str:
-    return f"{time:.2f} us" if unit == "us" else f"{time:,.0f} {unit}"
-
-
-def _reasons(skipped: Sequence[Skipped]) -> Iterator[str]:
-    """Each reason once, with the first point that it holds for and how many there are. Wrong points are all named."""
-    groups: dict[tuple[Kind, str], list[Skipped]] = {}
-    for one in skipped:
-        groups.setdefault((one.kind, words(one.point) if one.kind == "wrong" else one.why), []).append(one)
-    for (kind, _), ones in groups.items():
-        more = f" and {len(ones) - 1} more" if len(ones) > 1 else ""
-        yield f"  {KINDS[kind]}: {words(ones[0].point)}{more}: {ones[0].why}"
 
 
 # --------------------------------------------------------------------------------------------------- what points are legal
@@ -386,7 +290,7 @@ class _Field:
         right = list(self.launches)
         if not right:
             raise TuneError("\n".join([f"no point of {len(points) + len(left_out)} of kernel `{self.kernel.name}` is legal and right:",
-                                       *_reasons(skipped)]))
+                                       *reasons(skipped)]))
         seconds = self.options.get("seconds")
         best = [point for _, point in halving(right, self._medians, keep=FINALISTS, late=lambda: (
             seconds is not None and time.perf_counter() - begin > seconds))]
