@@ -31,7 +31,8 @@ def ran(*arguments: str) -> Any:
 FEW = [name for name in NAMES if name not in ("what_is_added_is_divided_as_the_result_is", "batches_and_vectors", "fp8_with_scales")]
 
 
-@pytest.mark.parametrize(("where", "names"), [(("--cpu",), FEW), pytest.param(("--cpu",), NAMES, marks=pytest.mark.sweep),
+@pytest.mark.parametrize(("where", "names"), [(("--cpu", "--gradients-of-every", "4"), FEW),
+                                              pytest.param(("--cpu",), NAMES, marks=pytest.mark.sweep),
                                               pytest.param((), NAMES, marks=pytest.mark.gpu)], ids=["few", "cpu", "cuda"])
 def test_two_processes(where: tuple[str, ...], names: list[str]) -> None:
     if not where and torch.cuda.device_count() < 2:
@@ -41,20 +42,31 @@ def test_two_processes(where: tuple[str, ...], names: list[str]) -> None:
     assert done.stdout.splitlines() == [f"{name}: as whole ones" for name in names]
 
 
-@pytest.mark.parametrize("program", [
-    "import ptxkit.torch; before = 'torch.distributed.tensor' in sys.modules; import torch.distributed.tensor",
-    "before = False; import torch.distributed.tensor; import ptxkit.torch"], ids=["before", "after"])
-def test_rules_come_with_the_module_that_uses_them(program: str) -> None:
-    """Importing ptxkit.torch does not import it; whichever is imported first, the operators then have their rules."""
-    asked = "from torch.distributed.tensor import DTensor; ruled = DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs; " \
-            "print(before, torch.ops.ptxkit.gemm.default in ruled)"
-    done = ran("-c", f"import sys; {program}; import torch; {asked}")
-    assert (done.stdout, done.returncode) == ("False True\n", 0), done.stderr
-
-
-def test_a_torch_that_takes_no_rule_still_imports() -> None:
-    """What tells torch a rule is experimental. Without it the operators refuse DTensors, and a line of the log says why."""
-    program = """
+FORK = """
+import os, sys, torch
+for number, program in enumerate(sys.argv[2:]):
+    if os.fork() == 0:
+        for stream in (1, 2):
+            os.dup2(os.open(f"{sys.argv[1]}/{number}.{stream}", os.O_WRONLY | os.O_CREAT), stream)
+        exec(program, {})
+        sys.exit()
+    os.wait()
+"""
+RULED = """
+from torch.distributed.tensor import DTensor
+print(before, torch.ops.ptxkit.gemm.default in DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs)
+"""
+PROGRAMS = {
+    "before": f"""
+import sys, torch, ptxkit.torch
+before = 'torch.distributed.tensor' in sys.modules
+import torch.distributed.tensor
+{RULED}""",
+    "after": f"""
+import torch.distributed.tensor, ptxkit.torch
+before = False
+{RULED}""",
+    "no rule": """
 import torch
 import torch.distributed.tensor._op_schema as schema
 del schema.RuntimeSchemaInfo
@@ -67,10 +79,30 @@ try:
     torch.ops.ptxkit.gemm(a, a)
 except Exception as error:
     print(type(error).__name__, error)
-"""
-    done = ran("-c", program)
-    assert done.stdout.startswith("LaunchError an argument of gemm is a DTensor, and gemm has no rule that divides it"), done.stderr
-    assert "takes no rule that divides ptxkit::gemm among devices; the operator refuses DTensors: cannot import name" in done.stderr
+"""}
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What each program says on its two streams, in a child of one process that has imported torch alone."""
+    folder = tmp_path_factory.mktemp("said")
+    done = ran("-c", FORK, str(folder), *PROGRAMS.values())
+    assert done.returncode == 0, done.stderr
+    return {name: [(folder / f"{number}.{stream}").read_text(encoding="utf-8") for stream in (1, 2)]
+            for number, name in enumerate(PROGRAMS)}
+
+
+@pytest.mark.parametrize("name", ["before", "after"])
+def test_rules_come_with_the_module_that_uses_them(said: dict[str, list[str]], name: str) -> None:
+    """Importing ptxkit.torch does not import it; whichever is imported first, the operators then have their rules."""
+    assert said[name][0] == "False True\n", said[name][1]
+
+
+def test_a_torch_that_takes_no_rule_still_imports(said: dict[str, list[str]]) -> None:
+    """What tells torch a rule is experimental. Without it the operators refuse DTensors, and a line of the log says why."""
+    out, log = said["no rule"]
+    assert out.startswith("LaunchError an argument of gemm is a DTensor, and gemm has no rule that divides it"), log
+    assert "takes no rule that divides ptxkit::gemm among devices; the operator refuses DTensors: cannot import name" in log
 
 
 def test_an_action_follows_an_import_once(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
