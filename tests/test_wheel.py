@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -14,7 +15,7 @@ import sys
 import tarfile
 import zipfile
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,6 @@ from tests.distributions import (
     environment,
     example,
     expected,
-    install,
     make_environment,
     project,
     unpack_sdist,
@@ -60,7 +60,7 @@ pytestmark = pytest.mark.pure
 
 @dataclass(frozen=True)
 class Built:
-    """What the build made, and a Python that has nothing but setuptools and pip."""
+    """What the build made, and a Python that has nothing but setuptools."""
 
     wheel: Path
     sdist: Path
@@ -81,12 +81,24 @@ class Installed:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def pip(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]:
+    """Installs into the environment of a Python: with the pip of the tests' own environment, or a new one's where that has none."""
+    has_pip = importlib.util.find_spec("pip") is not None
+    own = Path(sys.executable) if has_pip else make_environment(tmp_path_factory.mktemp("pip"), with_pip=True)
+
+    def installed(python: Path, *what: str | Path, cwd: Path) -> None:
+        call(own, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", python, "install", "--retries", "1", *what, cwd=cwd)
+
+    return installed
+
+
+@pytest.fixture(scope="session")
+def built(pip: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Built:
     folder = tmp_path_factory.mktemp("built in a földer")
-    python = make_environment(folder / "builder", with_pip=True)
+    python = make_environment(folder / "builder", with_pip=False)
     needs = project(ROOT)["build-system"]["requires"]
     try:
-        install(python, *needs, cwd=folder)
+        pip(python, *needs, cwd=folder)
     except Refused as error:
         pytest.skip(f"pip cannot install {', '.join(needs)}, which builds the wheel: {str(error).strip().splitlines()[-1]}")
     shutil.copytree(ROOT, folder / "tree", symlinks=True, ignore=NOT_COPIED)
@@ -121,13 +133,12 @@ def stranger(name: str, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """One stranger is there before ptxkit, the other comes after it. Dependencies are those of the tests' own environment."""
+def installed(built: Built, pip: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Two strangers are there before ptxkit, one comes after it. Dependencies are those of the tests' own environment."""
     folder, empty = tmp_path_factory.mktemp("installed in a földer"), tmp_path_factory.mktemp("an empty földer")
     python = make_environment(folder / "venv", with_pip=False)
-    for wheel in (stranger("gemm", folder), stranger("attention", folder), built.wheel, stranger("grammar", folder)):
-        call(built.python, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", python, "install", "--no-deps", "--no-index",
-             wheel, cwd=empty)
+    for wheels in ((stranger("gemm", folder), stranger("attention", folder)), (built.wheel,), (stranger("grammar", folder),)):
+        pip(python, "--no-deps", "--no-index", *wheels, cwd=empty)
     dependencies = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     (site(folder / "venv") / "dependencies.pth").write_text("\n".join(dependencies), encoding="utf-8")
     return Installed(folder / "venv", empty)
