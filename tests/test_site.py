@@ -271,7 +271,7 @@ def search(page: Page, words: str) -> list[str]:
     page.press(words[-1])
     wait_for(page, "(meta => /match|No /.test(meta) ? meta : '')(document.querySelector('.md-search-result__meta').textContent)")
     hrefs: list[str] = page.evaluate("new Promise(done => setTimeout(() => done([...document.querySelectorAll('.md-search-result__item')]"
-                                     ".map(e => e.querySelector('a').href)), 300))")
+                                     ".map(e => e.querySelector('a').href)), 60))")
     return [re.sub(r".*/the site\d+/|\.html$", "", unquote(urlsplit(href).path)) for href in hrefs]
 
 
@@ -302,5 +302,5 @@ def test_no_page_is_wider_than_a_screen_or_complains(browser: Browser, site: Pat
 def wait_for(page: Any, expression: str) -> Any:
     """What the expression becomes when it is no longer empty, within ten seconds."""
     return page.evaluate(f"new Promise((done, fail) => {{ const look = left => {{ const seen = {expression}; "
-                         "if (seen.length) done(seen); else if (left) setTimeout(look, 100, left - 1); "
-                         "else fail(new Error('nothing found')) }; look(100) })")
+                         "if (seen.length) done(seen); else if (left) setTimeout(look, 20, left - 1); "
+                         "else fail(new Error('nothing found')) }; look(500) })")

@@ -137,8 +137,8 @@ for key in step.state["options"]["keys"]:
     if key == "out of service":
         os._exit(70)
     if key == "slow":
-        for _ in range(4):
-            time.sleep(0.5)
+        for _ in range(16):
+            time.sleep(0.15)
             step.touch()
     step.finish(key)
 sys.exit(step.state["options"]["status"])
@@ -151,7 +151,7 @@ def test_what_hangs_or_falls_is_skipped_and_the_rest_goes_on(tmp_path):
     note = tmp_path / "note"
     said = []
     keys = ["a", "hangs", "slow", "falls", "out of service", "b"]
-    done = watch.watched("bench", {"keys": keys, "status": 1}, note, patience_s=1.5, say=said.append,
+    done = watch.watched("bench", {"keys": keys, "status": 1}, note, patience_s=0.5, say=said.append,
                          worker=(sys.executable, str(script)))
     assert done == 1
     step = watch.Step(note)
