@@ -405,7 +405,7 @@ def _write(program: Any, n: Numbers, place: Ptr[u32], names: dict[int, Numbers])
 
 
 @given(STATEMENTS)
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 def test_it_is_an_error_just_where_a_path_comes_without_a_value(program: Any) -> None:
     """Oracle: every path is followed, with bodies once or not at all."""
     wrong: list[int] = []
