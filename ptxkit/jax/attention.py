@@ -116,10 +116,10 @@ def _in_steps(how: How, rows: list[Any], keys: list[Any], sequence: Any) -> tupl
         seen = jnp.ones((size, positions.shape[0]), bool)
         row = first + jnp.arange(size, dtype=jnp.int32)
         if how.is_causal:
-            seen &= positions <= row[:, None]
+            seen &= positions[None] <= row[:, None]
         if sequence is not None:
             own = sequence.at[row].get(mode="fill", fill_value=-1)
-            seen &= (own[:, None] == sequence) & (own[:, None] >= 0)
+            seen &= (own[:, None] == sequence[None]) & (own[:, None] >= 0)
         lse, of_lse = (jnp.moveaxis(each, 1, -1)[..., None] for each in (lse, of_lse))
         weights = jnp.where(seen, jnp.exp(scores - jnp.where(jnp.isneginf(lse), jnp.inf, lse)), 0)
         of_weights = jnp.einsum("bqhgd,bkhd->bhgqk", of_out.astype(v.dtype), v, preferred_element_type=jnp.float32)

@@ -44,9 +44,11 @@ def quantised(x: Any, kind: Kind, quantise: Quantiser) -> Quantised:
 def _empty(x: Any, kind: Kind) -> Quantised:
     """Memory for the quantised matrix. Scales of 1 x 128 lie as products read them fastest: contiguous along the rows."""
     rows, columns = scale_shape(kind, *x.shape)
-    lines = torch.empty((columns, -(-rows // 4) * 4), device=x.device) if kind == "1x128" else None
-    scale = torch.empty((rows, columns), device=x.device) if lines is None else lines.T[:rows]
-    return Quantised(torch.empty(x.shape, dtype=torch.float8_e4m3fn, device=x.device), scale)
+    if kind == "1x128":
+        scale = x.new_empty((columns, -(-rows // 4) * 4), dtype=torch.float32).T[:rows]
+    else:
+        scale = x.new_empty((rows, columns), dtype=torch.float32)
+    return Quantised(x.new_empty(x.shape, dtype=torch.float8_e4m3fn), scale)
 
 
 def on_gpu(x: Any, kind: Kind) -> Quantised:

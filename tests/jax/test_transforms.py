@@ -17,7 +17,7 @@ import jax.numpy as jnp  # noqa: E402
 from jax.sharding import AxisType, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
-from ptxkit.jax import cpu_device, gemm, grouped_gemm, scaled_gemm  # noqa: E402
+from ptxkit.jax import attention, combine, cpu_device, gated_gemm, gemm, grouped_gemm, scaled_gemm, weight_gradient  # noqa: E402
 from tests.jax.oracle import activated, exact  # noqa: E402
 from tests.jax.test_dense import drawn  # noqa: E402
 
@@ -96,6 +96,35 @@ def test_loops_and_checkpoints(device: Any) -> None:
         upstream = upstream @ exact(w)[n].T
     close(plain, wanted, 6 * ROUNDED)
     assert (plain == again).all()
+
+
+def _float(*shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+
+def _int(*shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+@pytest.mark.parametrize(("function", "floats", "integers"), [
+    (lambda a, b, bias, c: gemm(a, b, bias, c=c, residual=c, beta=0.5, activation="gelu"),
+     [_float(2, 8, 16), _float(16, 24), _float(24), _float(2, 8, 24)], []),
+    (lambda a, b: gated_gemm(a, b), [_float(2, 8, 16), _float(16, 24)], []),
+    (lambda a, b, offs, gather: grouped_gemm(a, b, offs, activation="silu_and_mul", gather=gather), [_float(8, 16), _float(2, 16, 24)],
+     [_int(2), _int(9)]),
+    (weight_gradient, [_float(8, 16), _float(8, 13)], [_int(3)]),
+    (lambda y, weights, place: combine(y, place, weights), [_float(8, 16), jax.ShapeDtypeStruct((5, 2), jnp.float32)], [_int(5, 2)]),
+    (lambda q, k: attention(q, k, k, is_causal=True, return_lse=True), [_float(1, 9, 4, 64), _float(1, 9, 2, 64)], []),
+    (lambda q, k, starts: attention(q, k, k, cu_seqlens=starts, return_lse=True), [_float(9, 4, 64), _float(9, 2, 64)], [_int(3)]),
+], ids=["gemm", "gated", "groups", "along k", "combine", "attention", "packed"])
+def test_gradients_promote_no_ranks_and_no_types(function: Any, floats: list[Any], integers: list[Any]) -> None:
+    """Programs may forbid both; what jax then refuses is refused while it traces."""
+    def loss(*given: Any) -> Any:
+        return sum(each.astype(jnp.float32).sum() for each in jax.tree.leaves(function(*given)))
+
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        found = jax.eval_shape(jax.grad(loss, tuple(range(len(floats)))), *floats, *integers)
+    assert [(each.shape, each.dtype) for each in found] == [(each.shape, each.dtype) for each in floats]
 
 
 # ------------------------------------------------------------------------------------------------------- several devices

@@ -290,6 +290,18 @@ def test_quantised_products_are_those_of_dequantised_operands(device: str, gated
         assert (one.detach().cpu().double() - other).norm() <= 2.0 ** -7 * other.norm()
 
 
+@pytest.mark.parametrize("kind", ["1x128", "128x128"])
+def test_the_default_type_of_torch_is_not_that_of_scales(device: str, kind: str) -> None:
+    """Programs set it to that of their weights."""
+    x = torch.randn(5, 144, generator=torch.Generator().manual_seed(10)).to(device, torch.bfloat16)
+    wanted, usual = ops.rounded_to_blocks(x, kind), torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert torch.equal(ops.rounded_to_blocks(x, kind), wanted)
+    finally:
+        torch.set_default_dtype(usual)
+
+
 def test_a_quantised_layer_is_near_the_one_that_is_not(device: str) -> None:
     torch.manual_seed(9)
     layer, x = MoE(64, 32, 2, 1, softmax="before", quantize="blocks", device=device), torch.randn(6, 64, device=device)
