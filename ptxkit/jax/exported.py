@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ptxkit.errors import LaunchError
+
 from .framework import export as jax_export
 from .framework import jax
 from .handler import NAME, register
@@ -23,6 +25,8 @@ def export(function: Any, *, platforms: Sequence[str] | None = None) -> Callable
     these options, and builds its kernels for its own card. For "cuda" a GPU must be there, since the size of a workspace is its card's;
     cards of one name have the same.
     """
+    if platforms is not None and (isinstance(platforms, str) or not REGISTERED.keys() >= {*platforms}):
+        raise LaunchError(f"platforms={platforms!r}: products run on these, given as a sequence: {', '.join(REGISTERED)}")
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     made: Callable[..., Any] = jax_export.export(jitted, platforms=platforms,
                                                  disabled_checks=[jax_export.DisabledSafetyCheck.custom_call(NAME)])

@@ -14,11 +14,12 @@ import numpy as np
 
 from ptxkit.dsl.arguments import WORDS
 from ptxkit.errors import LaunchError
+from ptxkit.types import TYPES
 
 from . import rows
 from .framework import jax, jnp
 from .primitive import multiply
-from .product import Product
+from .product import Product, dtype_of
 from .tangents import differentiable, none
 
 Operands = dict[str, Any]
@@ -81,7 +82,7 @@ def _lined(operands: Operands, along: int) -> Operands:
 
 
 def _dense_forward(how: Dense, operands: Operands) -> tuple[Any, Operands]:
-    _refuse_fp8("gemm", *operands.values())
+    _refuse_fp8("gemm", *operands.values(), out=how.out)
     return dense(how, operands), operands
 
 
@@ -226,12 +227,15 @@ def _refused(what: str, instead: str) -> Any:
     return forward
 
 
-def _refuse_fp8(what: str, *operands: Any) -> None:
-    """Raise LaunchError for operands that cannot hold gradients: these would be rounded to 8 bits."""
+def _refuse_fp8(what: str, *operands: Any, out: str = "f32") -> None:
+    """Raise LaunchError for operands, or a result of type `out`, that cannot hold gradients: these would be rounded to 8 bits."""
     kind = next((jnp.dtype(operand.dtype).name for operand in operands if jnp.dtype(operand.dtype).itemsize == 1), None)
     if kind is not None:
         raise LaunchError(f"{what} has operands of {kind}, and there are gradients of float32, bfloat16 and float16: multiply dequantised "
                           "operands, or put jax.lax.stop_gradient around its operands")
+    if TYPES[out].bits == 8:
+        raise LaunchError(f"{what} has a result of {dtype_of(out).name}, whose gradient would be rounded to 8 bits: take another out_dtype, "
+                          "or put jax.lax.stop_gradient around its operands")
 
 
 def _no_backward(*given: Any) -> Any:

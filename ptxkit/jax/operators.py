@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any
 
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.collective.epilogue_ops import ACTIVATIONS
 from ptxkit.gemm.problem.dense import type_name
+from ptxkit.gemm.problem.options import flag, number
+from ptxkit.types import TYPES
 
 from . import gradients, rows
 from .framework import jax, jnp
 from .gradients import Dense, Groups
 from .primitive import varying_alike
-from .product import arrays, check_integers, word_of
+from .product import arrays, check_integers, dtype_of, word_of
 
 _SCALES = {"scale_a": "a_scale", "scale_b": "b_scale"}
 
@@ -28,8 +31,8 @@ def gemm(a: Any, b: Any, bias: Any = None, *, residual: Any = None, c: Any = Non
     and residual have the shape of the result. alpha, beta and the rest are static. The result has the type of a unless `out_dtype` is
     given. jax.vmap adds a batch.
     """
-    how = Dense(_number("alpha", alpha), _number("beta", beta), _named(activation), _result(a, out_dtype), batch_invariant, transpose_a,
-                transpose_b)
+    how = Dense(_number("alpha", alpha), _number("beta", beta), _named(activation), _result(a, out_dtype),
+                **_flags(batch_invariant=batch_invariant, transpose_a=transpose_a, transpose_b=transpose_b))
     return _dense(gradients.dense, how, arrays({"a": a, "b": b}, {"bias": bias, "residual": residual, "c": c}))
 
 
@@ -42,7 +45,8 @@ def scaled_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, *,
     scale_a [M, K/128] and scale_b [K/128, N/128], also with `transpose_a` and `transpose_b`. The kernels read operands along K, so XLA is
     asked for a and b in that order. The result is bfloat16 unless `out_dtype` is given. The rest is as in `gemm`.
     """
-    how = Dense(1.0, 0.0, _named(activation), _result(a, out_dtype), batch_invariant, transpose_a, transpose_b, use_fast_accum)
+    how = Dense(1.0, 0.0, _named(activation), _result(a, out_dtype), fast_accum=flag("use_fast_accum", use_fast_accum),
+                **_flags(batch_invariant=batch_invariant, transpose_a=transpose_a, transpose_b=transpose_b))
     given = arrays({"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b}, {"bias": bias, "residual": residual})
     return _dense(gradients.scaled, how, {_SCALES.get(name, name): array for name, array in given.items()})
 
@@ -54,12 +58,14 @@ def gated_gemm(a: Any, b: Any, *, out_dtype: Any = None, transpose_b: bool = Fal
     jax.vmap over a alone adds rows to one product; products of mapped weights run one after another.
     """
     a, b = arrays({"a": a, "b": b}).values()
+    transpose_b = flag("transpose_b", transpose_b)
     columns, k = b.shape[::-1] if b.ndim == 2 and not transpose_b else b.shape if b.ndim == 2 else (0, 0)
     if not a.ndim or b.ndim != 2 or a.shape[-1] != k or columns % 2:
         shapes = "[2 N, K] with transpose_b=True" if transpose_b else "[K, 2 N]; pass a weight [2 N, K] with transpose_b=True"
         raise LaunchError(f"a has shape {a.shape} and b {b.shape}: a is [..., K] and b {shapes}, the gate and then the up projection")
     flat = a.reshape(-1, k) if k else a.reshape(math.prod(a.shape[:-1]), 0)
     how = Groups(True, _result(a, out_dtype), transpose_b=transpose_b, clears=False)
+    _refuse_fp8_result(how.out)
     found = gradients.gated(how, *varying_alike(flat, b))
     return found.reshape(*a.shape[:-1], columns // 2)
 
@@ -77,7 +83,7 @@ def grouped_gemm(a: Any, b: Any, offs: Any, *, out_dtype: Any = None, activation
     Numbers of no row stand for rows of zeros. The gradient of a sorts them, unless `back`, int32 [rows, choices of a row], has the rows of
     the product that take each row of a, and -1 for none. Nothing checks that `back` is true.
     """
-    how = Groups(_silu_and_mul(activation), _result(a, out_dtype), batch_invariant, clear_rest, transpose_b)
+    how = _of_groups(activation, _result(a, out_dtype), batch_invariant, clear_rest, transpose_b)
     given = arrays({"a": a, "b": b, "offs": offs}, {"gather": gather, "back": back})
     return _groups(gradients.groups, how, {"x": given["a"], "w": given["b"]}, given["offs"], given.get("gather"), given.get("back"))
 
@@ -106,7 +112,7 @@ def scaled_grouped_gemm(a: Any, b: Any, scale_a: Any, scale_b: Any, offs: Any, *
     Scales are float32: one element for a, and one for b or for each group; rows [M] and columns [G, N] or [G, 1, N]; or blocks, scale_a
     [M, K/128] and scale_b [G, K/128, N/128], also with `transpose_b`.
     """
-    how = Groups(_silu_and_mul(activation), _result(a, out_dtype), batch_invariant, clear_rest, transpose_b, use_fast_accum)
+    how = _of_groups(activation, _result(a, out_dtype), batch_invariant, clear_rest, transpose_b, flag("use_fast_accum", use_fast_accum))
     *operands, offs = arrays({"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "offs": offs}).values()
     return _groups(gradients.scaled_groups, how, dict(zip(("x", "w", "x_scale", "w_scale"), operands, strict=True)), offs)
 
@@ -130,15 +136,37 @@ def weight_gradient(a: Any, b: Any, offs: Any, *, out_dtype: Any = None) -> Any:
 
 
 def _number(name: str, value: Any) -> float:
+    """A number, or the one of an array without extents that is not traced."""
+    if isinstance(value, Real):
+        return number(name, value)
     try:
-        return float(value)
-    except (TypeError, jax.errors.JAXTypeError):
-        raise LaunchError(f"{name} is {type(value).__name__}: it is a number that is known when the product is traced; multiply the result "
-                          "by an array, or name the argument in static_argnames") from None
+        if value.shape == ():
+            return number(name, value.item())
+    except (AttributeError, jax.errors.JAXTypeError):
+        pass
+    raise LaunchError(f"{name} is {type(value).__name__}: it is a number that is known when the product is traced; multiply the result by "
+                      "an array, or name the argument in static_argnames")
+
+
+def _flags(**given: Any) -> dict[str, bool]:
+    return {name: flag(name, value) for name, value in given.items()}
+
+
+def _of_groups(activation: str | None, out: str, batch_invariant: Any, clear_rest: Any, transpose_b: Any,
+               fast_accum: bool | None = None) -> Groups:
+    _refuse_fp8_result(out)
+    return Groups(_silu_and_mul(activation), out, flag("batch_invariant", batch_invariant), flag("clear_rest", clear_rest),
+                  flag("transpose_b", transpose_b), fast_accum)
+
+
+def _refuse_fp8_result(out: str) -> None:
+    if TYPES[out].bits == 8:
+        raise LaunchError(f"out_dtype is {dtype_of(out).name}: results of groups and gates have that with scales of their own, which "
+                          "ptxkit.gemm.group_gemm writes (out_scale); take bfloat16, float16 or float32 here")
 
 
 def _named(activation: str | None) -> str | None:
-    if activation is not None and activation not in ACTIVATIONS:
+    if activation is not None and not (isinstance(activation, str) and activation in ACTIVATIONS):
         raise LaunchError(f"activation={activation!r}: it is one of {', '.join(ACTIVATIONS)}; apply another function to the result")
     return activation
 
@@ -147,12 +175,15 @@ def _result(a: Any, out_dtype: Any) -> str:
     """ptxkit's name of the result's type: the one asked for, that of the operands, or bfloat16 for fp8."""
     dtype = arrays({"a": a})["a"].dtype
     if out_dtype is not None:
-        return str(type_name(jnp.dtype(out_dtype)))
+        try:
+            return str(type_name(jnp.dtype(out_dtype)))
+        except TypeError:                       # no type of NumPy: ptxkit's name of one, or none
+            return str(type_name(out_dtype))
     return "bf16" if dtype.itemsize == 1 else word_of(dtype, "a")
 
 
 def _silu_and_mul(activation: str | None) -> bool:
-    if activation not in (None, "silu_and_mul"):
+    if activation is not None and not (isinstance(activation, str) and activation == "silu_and_mul"):
         raise LaunchError(f"activation={activation!r}: it is 'silu_and_mul' or None")
     return activation is not None
 

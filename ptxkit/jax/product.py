@@ -13,7 +13,7 @@ from ptxkit.errors import LaunchError
 from ptxkit.runtime.arrays import NUMPY_NAMES, ArrayView, contiguous_strides
 from ptxkit.types import TYPES
 
-from .framework import jnp
+from .framework import jax, jnp
 from .kinds import KINDS, Name
 
 
@@ -51,6 +51,8 @@ def arrays(needed: Mapping[str, Any], optional: Mapping[str, Any] | None = None)
             found[name] = jnp.asarray(value)
         except (TypeError, ValueError):
             raise LaunchError(f"{name} is {'None' if value is None else type(value).__name__}: it must be an array") from None
+        if jnp.issubdtype(found[name].dtype, jax.dtypes.extended):
+            raise LaunchError(f"{name} has elements of {found[name].dtype}, such as keys of jax.random: they are no numbers")
     return found
 
 

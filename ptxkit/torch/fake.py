@@ -18,10 +18,10 @@ from ptxkit.gemm.problem.matmul import products, result_shape
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 from .framework import torch
-from .products import group_scale, in_blocks, lies_along_n, refuse_gated, refuse_gather, refuse_groups, result_dtype
+from .products import group_scale, in_blocks, lies_along_n, refuse_fp8_result, refuse_gated, refuse_gather, refuse_groups, result_dtype
 from .views import numbers, refuse_missing, same_device, views, word_of
 from .weight_gradient import ROWS as UNIT
-from .weight_gradient import refuse_shape, refuse_sums
+from .weight_gradient import refuse_shape, refuse_sums, refuse_types
 
 
 def _shape(a: Any, b: Any) -> tuple[Any, ...]:
@@ -86,6 +86,7 @@ def _groups(a: Any, b: Any, offs: Any, bias: Any, out_dtype: Any, activation: st
     dtype = result_dtype(a, out_dtype)
     if b.ndim == 2:
         return weight_gradient(a.mT, b, torch.nn.functional.pad(offs, (1, 0)), dtype) if out is None else out
+    refuse_fp8_result(out, out_dtype)
     same_device({name: tensor for name, tensor in (("a", a), ("b", b), ("offs", offs), ("out", out)) if tensor is not None})
     seen = views({"x": a, "w": b.mT, "lengths": offs, "out": out, **rest})
     rows = a if rest.get("gather") is None else rest["gather"]
@@ -148,13 +149,15 @@ def gate_gradient(gradient: Any, z: Any) -> Any:
 
 def weight_gradient(a: Any, b: Any, offs: Any, out_dtype: Any = None, *, out: Any = None) -> Any:
     """`weight_gradient` of tensors without memory."""
-    shape = _along_k(a, b, offs, out)
-    return a.new_empty(shape, dtype=result_dtype(a, out_dtype)) if out is None else out
+    shape, dtype = _along_k(a, b, offs, out), result_dtype(a, out_dtype)
+    refuse_types(a, b, dtype if out is None else out.dtype)
+    return a.new_empty(shape, dtype=dtype) if out is None else out
 
 
 def accumulate(out: Any, a: Any, b: Any, offs: Any) -> None:
     """`weight_gradient_` of tensors without memory."""
     refuse_sums(out)
+    refuse_types(a, b, out.dtype)
     _along_k(a, b, offs, out)
 
 

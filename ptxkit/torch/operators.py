@@ -215,6 +215,9 @@ def differentiable(overload: Any, operator: Operator) -> Callable[..., Any]:
 
     def backward(ctx: Any, gradient: Any) -> Any:
         assert operator.gradient is not None
+        if gradient.dtype.itemsize == 1:
+            raise LaunchError(f"{operator.name} has a result of {gradient.dtype}, whose gradient is rounded to 8 bits: take another "
+                              "out_dtype, or call it under torch.no_grad()")
         return None, *operator.gradient(ctx, gradient)
 
     count = len(overload._schema.arguments)

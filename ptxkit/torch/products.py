@@ -198,6 +198,7 @@ def of_groups(launch: Callable[..., Any], a: Any, b: Any, offs: Any, out: Any, o
     if b.ndim == 2:
         along_k = on_cpu if launch is launch_on_cpu else on_gpu
         return weight_gradient(along_k, a.mT, b, torch.nn.functional.pad(offs, (1, 0)), result_dtype(a, out_dtype), out)
+    refuse_fp8_result(out, out_dtype)
     if out is None:
         new = a.new_zeros if clear_rest else a.new_empty
         out = new((rows.shape[0], b.shape[2] // (1 if activation is None else 2)), dtype=result_dtype(a, out_dtype))
@@ -236,6 +237,7 @@ def gated(launch: Callable[..., Any]) -> Callable[..., Any]:
         if launch is launch_on_cpu:
             cpu.require()
         refuse_gated(a, b)
+        refuse_fp8_result(out, out_dtype)
         shape = *a.shape[:-1], b.shape[1] // 2
         if out is None:
             out = a.new_empty(shape, dtype=result_dtype(a, out_dtype))
@@ -300,6 +302,14 @@ def refuse_groups(a: Any, b: Any, offs: Any, bias: Any, activation: str | None) 
                           f"({b.shape[0] + 1},) that begins with 0")
 
 
+def refuse_fp8_result(out: Any, out_dtype: Any) -> None:
+    """Raise LaunchError for a result that has scales, which no operator returns."""
+    dtype = out_dtype if out is None else out.dtype
+    if dtype is not None and dtype.itemsize == 1:
+        raise LaunchError(f"out has elements of {dtype}: results of groups and gates have them with scales of their own, which "
+                          "ptxkit.gemm.group_gemm writes (out_scale); take bfloat16, float16 or float32 here")
+
+
 def refuse_gather(a: Any, b: Any, gather: Any, back: Any) -> None:
     """Raise LaunchError for numbers of rows that no product of groups takes, as far as `ptxkit.gemm` does not."""
     if gather is None and back is not None:
@@ -316,6 +326,6 @@ grouped_gemm, scaled_grouped_gemm = grouped(launch_on_gpu), scaled_grouped(launc
 grouped_gemm_on_cpu, scaled_grouped_gemm_on_cpu = grouped(launch_on_cpu), scaled_grouped(launch_on_cpu)
 
 __all__ = ["check_out", "cu_seqlens", "empty", "gated_gemm", "gated_gemm_on_cpu", "gemm", "gemm_on_cpu", "gemm_out", "group_scale",
-           "grouped_gemm", "grouped_gemm_on_cpu", "launch_on_cpu", "launch_on_gpu", "lies_along_n", "lined", "of_groups", "refuse_gated",
-           "refuse_gather", "refuse_groups", "result_dtype", "scaled_gemm", "scaled_gemm_on_cpu", "scaled_gemm_out", "scaled_grouped_gemm",
+           "grouped_gemm", "grouped_gemm_on_cpu", "launch_on_cpu", "launch_on_gpu", "lies_along_n", "lined", "of_groups", "refuse_fp8_result",
+           "refuse_gated", "refuse_gather", "refuse_groups", "result_dtype", "scaled_gemm", "scaled_gemm_on_cpu", "scaled_gemm_out", "scaled_grouped_gemm",
            "scaled_grouped_gemm_on_cpu", "weights"]

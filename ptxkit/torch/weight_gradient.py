@@ -81,11 +81,18 @@ def refuse(a: Any, b: Any, offs: Any) -> None:
     """Raise LaunchError for what has no groups along K."""
     if a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[0]:
         raise LaunchError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}: groups along K are rows of both, as many in a as in b")
+    refuse_types(a, b)
+    if offs.ndim != 1 or not offs.shape[0]:
+        raise LaunchError(f"offs has shape {tuple(offs.shape)}: it is int32 [G + 1], where each group begins, and the end of the last")
+
+
+def refuse_types(a: Any, b: Any, out_dtype: Any = torch.float32) -> None:
+    """Raise LaunchError for operands and results of types that groups along K do not have."""
     if a.dtype is not b.dtype or a.dtype not in (torch.bfloat16, torch.float16):
         raise LaunchError(f"a has elements of {a.dtype} and b of {b.dtype}: groups along K are both bfloat16 or both float16; "
                           "convert them")
-    if offs.ndim != 1 or not offs.shape[0]:
-        raise LaunchError(f"offs has shape {tuple(offs.shape)}: it is int32 [G + 1], where each group begins, and the end of the last")
+    if out_dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        raise LaunchError(f"out has elements of {out_dtype}: results of groups along K have bfloat16, float16 or float32")
 
 
 def refuse_shape(out: Any, shape: tuple[int, ...]) -> None:
@@ -100,4 +107,4 @@ def refuse_sums(out: Any) -> None:
         raise LaunchError(f"out has elements of {out.dtype}: weight_gradient_ adds in float32; weight_gradient has results of other types")
 
 
-__all__ = ["ROWS", "accumulate", "on_cpu", "on_gpu", "reads", "refuse", "refuse_shape", "refuse_sums", "weight_gradient"]
+__all__ = ["ROWS", "accumulate", "on_cpu", "on_gpu", "reads", "refuse", "refuse_shape", "refuse_sums", "refuse_types", "weight_gradient"]
