@@ -453,6 +453,16 @@ static int px_needs(const px_layer *layer, px_plan *plan, uint64_t m, uint64_t *
     return status;
 }
 
+/* Loads a plan's kernels for the thread's current context. */
+static int px_loaded(const px_plan *plan)
+{
+    uint32_t i;
+    int status = px_ready(plan->kernel);
+    for (i = 0; i < plan->copies_count && status == PX_OK; ++i)
+        status = px_ready(plan->copies[i].kernel);
+    return status;
+}
+
 /* Clears the counters at the start of a workspace: once, before its first product. */
 static int px_prepare(px_kernel *kernel, void *workspace, uint64_t bytes, void *stream)
 {

@@ -17,9 +17,12 @@ from .plan import Plan
 
 HERE = Path(__file__).parent
 SHARED = ("driver", "tensormap")
-LOAD = ("Finds the driver and loads the kernel for the current context: call it before a stream is first captured.",)
+LOAD = ("Finds the driver and loads what a launch needs for the current context: call it before a stream is first captured.",)
 LOAD_ALL = ("Loads every kernel for the thread's current context. Without it a kernel is loaded at its first launch, but not while a",
             "stream is captured.")
+ORDER = ("Where tiles are computed along a curve it makes the curve's table on the device, which the first launch would do: call it for",
+         "the same extents before a stream is captured.")
+"""What a workspace's size has of it in a pack, whose rows are not known when it is loaded."""
 WORKSPACE = ("The bytes of workspace that it needs on the device of the thread's context; 0: it needs none. A workspace is device memory",
              "at a multiple of 16 bytes. One launch at a time may use it: give each stream its own.")
 PREPARE = ("Clears what a workspace must have cleared before its first product. Later products leave it cleared.",)
@@ -122,7 +125,9 @@ def one(name: str, said: Sequence[str], table: Table, m: int) -> tuple[str, str]
     filled = "\n".join(f"    product.{field} = {value};" for field, value in zip(names, fields.split(", "), strict=True))
     functions = f"""int {name}_load(void)
 {{
-    return px_ready(px_plans[0].kernel);
+    uint64_t bytes;
+    int status = px_loaded(&px_plans[0]);
+    return status == PX_OK ? px_needs(&px_tables[0].layer, &px_plans[0], {m}, &bytes) : status;
 }}
 
 int {name}_workspace(uint64_t *bytes)
@@ -189,7 +194,7 @@ typedef struct {{
 /* A configuration in words. */
 const char *{name}_configuration(int choice);
 
-{text.comment(WORKSPACE)}int {name}_workspace(const {name}_product *product, uint64_t *bytes);
+{text.comment((*WORKSPACE, *ORDER))}int {name}_workspace(const {name}_product *product, uint64_t *bytes);
 
 {text.comment((runs,))}int {name}_gemm(const {name}_product *product, void *stream);
 """
@@ -201,11 +206,11 @@ const char *{name}_configuration(int choice);
 def _common(name: str, dense: bool, groups: bool) -> str:
     """Loading and preparing, whatever products there are."""
     loops = ""
-    for array, of in ((dense, "px_plans[i].kernel"), (groups, "px_group_plans[i].base.kernel")):
+    for array, of in ((dense, "px_plans[i]"), (groups, "px_group_plans[i].base")):
         count = of.partition("[")[0]
         if array:
             loops += (f"    for (i = 0; i < (int)(sizeof {count} / sizeof *{count}) && status == PX_OK; ++i)\n"
-                      f"        status = px_ready({of});\n")
+                      f"        status = px_loaded(&{of});\n")
     unused = "" if dense else "    (void)px_run;\n    (void)px_needs;\n"
     first = "px_plans[0].kernel" if dense else "px_group_plans[0].base.kernel"
     return f"""int {name}_load(void)

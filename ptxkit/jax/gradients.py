@@ -234,8 +234,8 @@ def _refuse_fp8(what: str, *operands: Any, out: str = "f32") -> None:
         raise LaunchError(f"{what} has operands of {kind}, and there are gradients of float32, bfloat16 and float16: multiply dequantised "
                           "operands, or put jax.lax.stop_gradient around its operands")
     if TYPES[out].bits == 8:
-        raise LaunchError(f"{what} has a result of {dtype_of(out).name}, whose gradient would be rounded to 8 bits: take another out_dtype, "
-                          "or put jax.lax.stop_gradient around its operands")
+        raise LaunchError(f"{what} has a result of {dtype_of(out).name}, whose gradient would be rounded to 8 bits: take another "
+                          "out_dtype, or put jax.lax.stop_gradient around its operands")
 
 
 def _no_backward(*given: Any) -> Any:

@@ -326,6 +326,6 @@ grouped_gemm, scaled_grouped_gemm = grouped(launch_on_gpu), scaled_grouped(launc
 grouped_gemm_on_cpu, scaled_grouped_gemm_on_cpu = grouped(launch_on_cpu), scaled_grouped(launch_on_cpu)
 
 __all__ = ["check_out", "cu_seqlens", "empty", "gated_gemm", "gated_gemm_on_cpu", "gemm", "gemm_on_cpu", "gemm_out", "group_scale",
-           "grouped_gemm", "grouped_gemm_on_cpu", "launch_on_cpu", "launch_on_gpu", "lies_along_n", "lined", "of_groups", "refuse_fp8_result",
-           "refuse_gated", "refuse_gather", "refuse_groups", "result_dtype", "scaled_gemm", "scaled_gemm_on_cpu", "scaled_gemm_out", "scaled_grouped_gemm",
-           "scaled_grouped_gemm_on_cpu", "weights"]
+           "grouped_gemm", "grouped_gemm_on_cpu", "launch_on_cpu", "launch_on_gpu", "lies_along_n", "lined", "of_groups",
+           "refuse_fp8_result", "refuse_gated", "refuse_gather", "refuse_groups", "result_dtype", "scaled_gemm", "scaled_gemm_on_cpu",
+           "scaled_gemm_out", "scaled_grouped_gemm", "scaled_grouped_gemm_on_cpu", "weights"]

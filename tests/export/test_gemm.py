@@ -216,8 +216,11 @@ def same_launches(tmp_path: Path, driver: Path, exported: Exported, layer: Layer
         before, workspace = by_python(recorder, arrays, scales, exported.configs[0] if any(gaps) else None)
         allowed, recorder.allowed = recorder.allowed, []
         scale_line = scales[0].strides[1] if layer.scales == "block" else None
+        assert getattr(library, f"{exported.name}_load")() == 0, said(library, exported.name)
+        held = recorder.loads, len(recorder.memory)
         status = by_c(library, exported, arrays, lines, scales, scale_line, workspace)
     assert status == 0, said(library, exported.name)
+    assert (recorder.loads, len(recorder.memory)) == held, "a launch that is captured loads and allocates nothing"
     found = recorder.launches[len(before):]
     assert found[:-1] == before[:-1]
     c, python = found[-1], before[-1]
