@@ -240,10 +240,13 @@ def test_what_a_fit_cannot_start_with_is_a_sentence(tmp_path, capsys, words, sta
     assert not (tmp_path / "card.json").exists()
 
 
-OPERANDS = [Operands(TYPES[a], TYPES[a], TYPES[out], TYPES[accumulator], *majors, batched)
-            for a, out, accumulator, layouts in (("bf16", "bf16", "f32", 4), ("bf16", "f32", "f32", 4), ("f16", "f32", "f16", 1),
-                                                 ("e4m3", "bf16", "f32", 1), ("e4m3", "e4m3", "f32", 1), ("f32", "f32", "f32", 1))
-            for majors in list(itertools.product(("k", "mn"), repeat=2))[:layouts] for batched in (False, True)]
+OPERANDS = [pytest.param(Operands(TYPES[a], TYPES[a], TYPES[out], TYPES[accumulator], *majors, batched),
+                         marks=[pytest.mark.sweep] * ((types + layout + batched) % 2))
+            for types, (a, out, accumulator, layouts) in enumerate((
+                ("bf16", "bf16", "f32", 4), ("bf16", "f32", "f32", 4), ("f16", "f32", "f16", 1), ("e4m3", "bf16", "f32", 1),
+                ("e4m3", "e4m3", "f32", 1), ("f32", "f32", "f32", 1)))
+            for layout, majors in enumerate(list(itertools.product(("k", "mn"), repeat=2))[:layouts]) for batched in (False, True)]
+"""Half of them, the others with the sweep: each type and each layout, with and without batches."""
 
 
 @pytest.mark.parametrize("operands", OPERANDS)

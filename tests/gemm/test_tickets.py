@@ -51,7 +51,7 @@ def drawing(from_end: int, size: int = 1) -> Kernel[Any]:
     return draw
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(0, 40), st.integers(1, 7), st.sampled_from([0, 1, 2, 5, 12]), st.sampled_from(["fifo", "random"]), st.integers(0, 99))
 def test_every_unit_is_drawn_once_in_order_from_each_end(units, ctas, from_end, schedule, seed):
     counter, out = np.zeros(2, np.uint32), np.zeros(2 * max(1, units), np.uint32)
@@ -75,7 +75,7 @@ def test_every_unit_is_drawn_once_in_order_from_each_end(units, ctas, from_end, 
         assert len(backwards) >= behind
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(st.integers(0, 30), st.integers(1, 4), st.sampled_from([2, 4]), st.sampled_from([0, 1, 2]), st.sampled_from(["fifo", "random"]),
        st.integers(0, 99))
 def test_every_cta_of_a_cluster_gets_what_its_first_one_draws(units, clusters, size, from_end, schedule, seed):

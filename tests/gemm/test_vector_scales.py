@@ -180,8 +180,9 @@ def test_blocks_of_a_batch_that_lie_apart_are_refused() -> None:
         folded(arrays)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["one", "row", "rows", "block", "blocks"])
-@pytest.mark.parametrize("outer", [(1,), (3,), (2, 3), (1, 2, 1)])
+@pytest.mark.parametrize("outer", [(1,), (3,), (2, 3), (1, 2, 1)], ids=str)
 def test_scales_of_batches_with_one_weight(outer: tuple[int, ...], kind: str) -> None:
     """Each kind of a_scale [*batches, M, ...] or of all rows, beside the scales of columns or blocks of b."""
     rng = np.random.default_rng(len(outer))

@@ -59,6 +59,7 @@ def product(m: int, n: int, k: int, config: DenseConfig, *, sms: int = 132, sche
     return report
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_an_example(name: str, schedule: str) -> None:

@@ -50,6 +50,7 @@ def test_gradients_are_those_of_torch(device: str, kv_heads: int) -> None:
         assert float((own.grad - right.grad).abs().max()) <= 0.03 * float(right.grad.abs().max())
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("type", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("shape", "keys", "kv_heads", "causal", "scale"), [
     ((2, 4, 20, 64), 33, 2, False, None), ((1, 2, 40, 64), 1, 2, False, 0.5), ((1, 1, 1, 64), 40, 1, False, None),
