@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import why_no_gpu
+
 DEVICES = 2                     # of the CPU platform, for shard_map
 
 
@@ -20,6 +22,8 @@ def wanted(module: str) -> Any:
     if not re.search("xla_force_host_platform_device_count", flags):
         os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={DEVICES}".strip()
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")          # other tests of the process need a GPU's memory, too
+    if why_no_gpu():
+        os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")      # jax's own programs run once, and compiling them takes longer
     try:
         import jax
     except ImportError:
