@@ -92,7 +92,8 @@ def launch(work: Work, parser: argparse.ArgumentParser) -> None:
                  "for small shapes on the CPU device")
     with tempfile.TemporaryDirectory() as folder:
         given = work, options, (Path(folder) / "meeting").as_uri()
-        torch.multiprocessing.spawn(_run, given, nprocs=options.processes)
+        method = "fork" if options.cpu and sys.platform == "linux" else "spawn"      # forked, they have what this process has imported
+        torch.multiprocessing.start_processes(_run, given, options.processes, start_method=method)
 
 
 def _run(local: int, work: Work, options: argparse.Namespace, meeting: str) -> None:
