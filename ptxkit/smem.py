@@ -36,7 +36,6 @@ def _within(plan: SharedPlan) -> Builder:
 
 def base_register(builder: Builder) -> Reg[u32]:
     """The shared-window address of the plan's start, in a register."""
-
     def make() -> Reg[u32]:
         result = builder.register(u32)
         builder.emit("mov.u32", (result.operand(), tree.Name(builder.shared.symbol)))
@@ -235,10 +234,11 @@ class TileView(SharedAddress, Generic[T]):
         return TileView(self.layout, *self.plus(index, self.layout.span_stride), self.layout.span, self.outer)
 
     def lines(self, start: Index, count: int) -> TileView[T]:
-        """`count` strided lines from `start`. Both are multiples of 8, the period of the swizzle pattern."""
+        """`count` strided lines from `start`, both multiples of 8; for a copy alone any that begin and end at multiples of 128 bytes."""
         check_index(start)
-        known = type(count) is int and count % 8 == 0 and 8 <= count <= self.outer
-        if not known or (isinstance(start, int) and (start % 8 or not 0 <= start <= self.outer - count)):
+        unit = 8 if type(count) is int and count % 8 == 0 else 128 // self.layout.span_bytes
+        known = type(count) is int and count % unit == 0 and unit <= count <= self.outer
+        if not known or (isinstance(start, int) and (start % unit or not 0 <= start <= self.outer - count)):
             raise TraceError(f"lines {start} to {start}+{count!r} of a tile with {self.outer}: both are multiples of 8 within it, "
                              "an index and an int")
         return TileView(self.layout, *self.plus(start, self.layout.span_bytes), self.inner, count)
@@ -280,6 +280,8 @@ class TileView(SharedAddress, Generic[T]):
 
     def _periodic(self) -> None:
         layout = self.layout
+        if self.outer % 8 and self.outer < layout.outer:
+            raise TraceError(f"a view of {self.outer} of {layout.outer} lines is for a copy: `at` and `desc` need a multiple of 8")
         if layout.outer % 8 and layout.swizzle > 16 and (layout.spans > 1 or self.offset % layout.alignment):
             raise TraceError(f"a swizzled tile of {layout.outer} lines in {layout.spans} spans: the pattern repeats every 8 lines, so give "
                              "it a multiple of 8")
@@ -338,6 +340,7 @@ class TileView(SharedAddress, Generic[T]):
         """
         builder = _within(self.plan)
         self.seen = builder.now
+        self._periodic()
         if not isinstance(k, int):
             raise TraceError(f"the depth of a descriptor is an int, not {k!r}: unroll the depth in Python, or choose a stage by register")
         rows, columns = (self.outer, self.inner) if self.layout.major == "k" else (self.inner, self.outer)

@@ -15,12 +15,11 @@ from ptxkit.types import f32, u32
 from ..config.grouped_parts import GroupOperands
 from ..config.parts import BlockScaled, Sums
 from ..config.parts import Tile as TileShape
-from .atoms import tensor_copy
+from .atoms import MAX_BOX, tensor_copy
 from .thread_scales import BLOCK, ScaleArray
 
 WARP = 32
 ALIGNED = 4                 # a copy begins at a multiple of 4 floats; a bulk copy has at least 4
-MAX_BOX = 256               # lines of one tensor copy
 WHOLE = 0x1_0000_0000 - ALIGNED             # mask of a multiple of ALIGNED
 LINE = 32                   # floats of shared memory from one small tensor copy to the next: 128 bytes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from ptxkit.smem import Tile, TileView
 from ptxkit.types import b64, pred, u16, u32
 
 from ..scheduler.fast_divmod import ceil_div
-from .atoms import ROWS, Mma, tensor_copy, tensor_prefetch
+from .atoms import MAX_BOX, ROWS, Mma, tensor_copy, tensor_prefetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +96,9 @@ class TiledCopy:
     def prefetch(self, mn: Reg[u32], k: Any, *outer: Any) -> None:
         """Bring this CTA's part of the tile at row `mn` and depth `k` into the L2. Not for partial boxes."""
         if self.tile.layout.major == "k":
-            start, _ = self.multicast.own(self.rows or self.tile.layout.rows)
-            for _, depth in self._depths(k):
-                tensor_prefetch(self.tensormap, (depth, mn + start, *outer))
+            start, lines = self.multicast.own(self.rows or self.tile.layout.rows)
+            for (_, depth), (after, _) in itertools.product(self._depths(k), _boxes(lines)):
+                tensor_prefetch(self.tensormap, (depth, mn + start + after if after else mn + start, *outer))
         else:
             start, lines = self._depth()
             for _, line in self._spans(mn):
@@ -123,9 +124,9 @@ class TiledCopy:
 
     def _load_lines(self, view: TileView[Any], start: Reg[u32] | int, lines: int, mn: Reg[u32], k: Reg[u32], barrier: MBarrier,
                     *outer: Any, mask: Reg[u16] | int | None = None, tensormap: TensorMap | None = None) -> None:
-        for s, depth in self._depths(k):
-            tensor_copy(view.span(s).lines(start, lines), tensormap or self.tensormap, (depth, mn, *outer), barrier, mask=mask,
-                        policy=self.policy, hinted=self.hinted)
+        for (s, depth), (after, box) in itertools.product(self._depths(k), _boxes(lines)):
+            tensor_copy(view.span(s).lines(start + after if after else start, box), tensormap or self.tensormap,
+                        (depth, mn + after if after else mn, *outer), barrier, mask=mask, policy=self.policy, hinted=self.hinted)
 
     def _depths(self, k: Any) -> Iterator[tuple[int, Any]]:
         """The spans of a K-major tile, and the depth of each."""
@@ -150,6 +151,13 @@ class TiledCopy:
         return (0, depth) if self._by_spans else self.multicast.own(depth)
 
 
+def _boxes(lines: int) -> Iterator[tuple[int, int]]:
+    """The boxes in which lines are copied: the first line of each, and their number, which is the same in all."""
+    count = -(-lines // MAX_BOX)
+    for number in range(count):
+        yield number * (lines // count), lines // count
+
+
 @dataclass(frozen=True, slots=True)
 class TiledMma:
     """The wgmma of one warpgroup over one stage: `m64_blocks` blocks of 64 rows by all columns of the tile."""
@@ -157,11 +165,12 @@ class TiledMma:
     atom: Mma
     m64_blocks: int
     rows: Reg[u32] | int = 0                    # the tile's row at which the warpgroup begins
+    columns: Reg[u32] | int = 0                 # and the column
 
     @property
     def registers(self) -> int:
         """Accumulator registers per thread of an m64 block."""
-        return self.atom.n * self.atom.accumulator.bits // 64
+        return self.atom.registers()
 
     def of_columns(self, columns: int) -> TiledMma:
         """The same operation on fewer columns of the tile."""
@@ -169,8 +178,8 @@ class TiledMma:
 
     def fragments(self) -> list[Vec[Any, Any]]:
         """Accumulators: one fragment per m64 block, not cleared."""
-        opcode = self.atom.opcode()
-        return [opcode.fragment(zero=False) for _ in range(self.m64_blocks)]
+        parts = [self.atom.opcode(columns) for columns in self.atom.widths]
+        return [Vec([register for opcode in parts for register in opcode.fragment(zero=False)]) for _ in range(self.m64_blocks)]
 
     def issue(self, acc: list[Vec[Any, Any]], a: TileView[Any], b: TileView[Any], accumulate: Reg[pred] | bool, first: int = 0,
               column: int = 0) -> None:
@@ -178,10 +187,13 @@ class TiledMma:
 
         Without `accumulate` the first instruction of a block overwrites its fragment.
         """
-        opcode = self.atom.opcode()
         for block, fragment in enumerate(acc, first):
-            for k in range(0, a.layout.columns, self.atom.k):
-                opcode(fragment, a.desc(k, mn=self.rows + block * ROWS), b.desc(k, mn=column), accumulate if k == 0 else True)
+            for at, columns in zip((0, *self.atom.widths), self.atom.widths, strict=False):
+                opcode, begin = self.atom.opcode(columns), self.atom.registers(at) if at else 0
+                part = fragment[begin:begin + self.atom.registers(columns)]
+                beside = self.columns + (column + at) if column + at else self.columns
+                for k in range(0, a.layout.columns, self.atom.k):
+                    opcode(part, a.desc(k, mn=self.rows + block * ROWS), b.desc(k, mn=beside), accumulate if k == 0 else True)
 
     def issue_from_registers(self, acc: list[Vec[Any, Any]], a: list[list[Vec[Any, Any]]], b: TileView[Any],
                              accumulate: Reg[pred] | bool) -> None:

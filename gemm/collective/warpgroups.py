@@ -43,7 +43,7 @@ class MmaThread:
     """A thread of an mma warpgroup. `thread` and `warp` are indices in the warpgroup. `row` in an m64 block and `column` in a block of 8
     are the place of its first accumulator.
 
-    The warpgroup has `m64_blocks` blocks of the tile, from block `first` on.
+    The warpgroup has `m64_blocks` blocks of the tile, from block `first` on, and its columns from `first_column` on.
     """
 
     warpgroup: Reg[u32]
@@ -54,6 +54,7 @@ class MmaThread:
     column: Reg[u32]
     m64_blocks: int
     first: Reg[u32] | int
+    first_column: Reg[u32] | int = 0
 
     @property
     def shares_rows(self) -> bool:
@@ -69,12 +70,16 @@ class MmaThread:
         """The warpgroup's first row of the result, in a tile that begins at `row`."""
         return row if isinstance(self.first, int) else row + self.first * ROWS
 
+    def tile_column(self, column: Reg[u32]) -> Reg[u32]:
+        """The warpgroup's first column of the result, in a tile that begins at `column`."""
+        return column if isinstance(self.first_column, int) else column + self.first_column
+
 
 @contextmanager
 def mma_threads(thread: Reg[u32], warpgroup: Reg[u32], mma_warpgroups: int, m64_blocks: int, schedule: Schedule, *,
-                keep: bool = False) -> Iterator[MmaThread]:
+                keep: bool = False, columns: int = 0) -> Iterator[MmaThread]:
     """The threads of the mma warpgroups. They take over registers, unless all threads `keep` their own. With `Pingpong` each warpgroup has
-    a whole tile to itself."""
+    a whole tile to itself. `columns`: of a tile that warpgroups share by columns, those that each has."""
     with else_():
         role("consumer")
         if mma_warpgroups in REGISTERS and not keep:
@@ -84,7 +89,8 @@ def mma_threads(thread: Reg[u32], warpgroup: Reg[u32], mma_warpgroups: int, m64_
         lane, warp = mov.u32(laneid), thread >> 5
         row, column = warp * 16 + (lane >> 2), (lane & 3) * 2
         shares = not isinstance(schedule, Pingpong) and mma_warpgroups > 1
-        yield MmaThread(index, thread, lane, warp, row, column, m64_blocks, index * m64_blocks if shares else 0)
+        yield MmaThread(index, thread, lane, warp, row, column, m64_blocks, index * m64_blocks if shares and not columns else 0,
+                        index * columns if columns else 0)
 
 
 __all__ = ["MmaThread", "mma_threads", "producer_warpgroup", "start"]

@@ -26,6 +26,7 @@ from .parts import (
     Pingpong,
     Promoted,
     Schedule,
+    Share,
     ShiftedCopies,
     Sums,
     TensorCopies,
@@ -60,7 +61,13 @@ def promoted(sums: Sums) -> bool:
 
 def m64_blocks(tile: Tile, schedule: Schedule) -> int:
     """The m64 blocks of a tile that one mma warpgroup multiplies."""
-    return tile.BM // ROWS if isinstance(schedule, Pingpong) else tile.BM // ROWS // schedule.warpgroups
+    shared = 1 if isinstance(schedule, Pingpong) or schedule.share == "columns" else schedule.warpgroups
+    return tile.BM // ROWS // shared
+
+
+def own_columns(tile: Tile, schedule: Schedule) -> int:
+    """The columns of a tile that one mma warpgroup multiplies."""
+    return tile.BN // schedule.warpgroups if isinstance(schedule, Cooperative) and schedule.share == "columns" else tile.BN
 
 
 def threads(schedule: Schedule) -> int:
@@ -105,7 +112,7 @@ def mma_registers(schedule: Schedule, copying: bool = False) -> int:
 def accumulator_registers(tile: Tile, schedule: Schedule, accumulator: type[Scalar] = f32) -> int:
     """The 32-bit registers of an mma thread for its sums."""
     sums, blocks = sums_of(schedule), m64_blocks(tile, schedule)
-    registers = blocks * tile.BN // (2 if accumulator is f32 else 4)
+    registers = blocks * own_columns(tile, schedule) // (2 if accumulator is f32 else 4)
     if not promoted(sums):
         return registers
     if isinstance(sums, Promoted) and sums.how == "overlap":
@@ -139,7 +146,7 @@ def when_scales_are_read(tile: Tile, schedule: Schedule, accumulator: type[Scala
     share the K of a tile. `parts`: the projections of which its columns have features."""
     if split:
         return "parts"
-    needs = accumulator_registers(tile, schedule, accumulator) + held(m64_blocks(tile, schedule), tile.BN, parts)
+    needs = accumulator_registers(tile, schedule, accumulator) + held(m64_blocks(tile, schedule), own_columns(tile, schedule), parts)
     return "before" if needs <= mma_registers(schedule, copying) - SPARE_REGISTERS[warpgroups_of(schedule)] else "after"
 
 
@@ -189,12 +196,14 @@ def buffers_problem(buffers: int, schedule: Schedule) -> str | None:
     return None
 
 
-def default_warpgroups(BM: int) -> Literal[1, 2, 3]:
-    """One mma warpgroup for each m64 block, but two for four blocks."""
+def default_warpgroups(BM: int, share: Share = "rows") -> Literal[1, 2, 3]:
+    """One mma warpgroup for each m64 block, but two for four blocks and where they share columns."""
+    if share == "columns":
+        return 2
     return 2 if BM == 4 * ROWS else 1 if BM == ROWS else 3 if BM >= 3 * ROWS else 2
 
 
 __all__ = ["BARRIER_BYTES", "SPAN", "STAGE_BYTES", "accumulator_registers", "buffers_problem", "copied_lines", "copying_arrivals",
-           "deepest_ring", "default_warpgroups", "m64_blocks", "mma_registers", "promoted", "promoted_by_halves", "raw_bytes",
-           "register_problem", "ring_bytes", "spanned", "stage_bytes", "staging_bytes", "store_boxes", "sums_of", "threads",
+           "deepest_ring", "default_warpgroups", "m64_blocks", "mma_registers", "own_columns", "promoted", "promoted_by_halves",
+           "raw_bytes", "register_problem", "ring_bytes", "spanned", "stage_bytes", "staging_bytes", "store_boxes", "sums_of", "threads",
            "warpgroups_of", "when_scales_are_read"]

@@ -106,7 +106,7 @@ class DenseConfig(TiledConfig):
 
     def __post_init__(self) -> None:
         self._derive_tile(self.operands.a)
-        whole_spans = (self.swap_ab or self.tile.BN * self.operands.out.bits % 256 == 0) and self.operands.out.bits > 8
+        whole_spans = (self.swap_ab or self.own_columns * self.operands.out.bits % 256 == 0) and self.operands.out.bits > 8
         if self.store is None:
             self._derive(store=Staged() if whole_spans and not isinstance(self.scheduler, SplitK) else Direct())
         problem = (self._swapped_problem() if self.swap_ab else None) or self._tile_problem() or self._scheduler_problem() \
@@ -169,12 +169,12 @@ class DenseConfig(TiledConfig):
     @property
     def boxes(self) -> int:
         """The boxes of a tile that one warpgroup stores."""
-        return budget.store_boxes(self.tile, self.tile.BN, self.operands.out, self.schedule, self.swap_ab)
+        return budget.store_boxes(self.tile, self.own_columns, self.operands.out, self.schedule, self.swap_ab)
 
     @property
     def buffers_that_fit(self) -> int:
         """The staging buffers per warpgroup that fit into shared memory next to the ring."""
-        one = budget.staging_bytes(1, self.tile.BN, self.operands.out, self.schedule, self.swap_ab)
+        one = budget.staging_bytes(1, self.own_columns, self.operands.out, self.schedule, self.swap_ab)
         return self.buffers + (SHARED_LIMIT - self.smem_bytes) // one
 
     @property
@@ -248,7 +248,7 @@ class DenseConfig(TiledConfig):
         words = [f"{tile.BM}x{tile.BN}x{tile.BK}" + (f" of {loads.a_rows} rows" if loads.a_rows else ""),
                  *["A and B swapped"] * self.swap_ab, f"{self.stages} stages",
                  "pingpong" if isinstance(self.schedule, Pingpong) else
-                 f"{self.warpgroups} mma warpgroup{'s' if self.warpgroups > 1 else ''}"]
+                 f"{self.warpgroups} mma warpgroup{'s' if self.warpgroups > 1 else ''}" + " by columns" * (self.own_columns < tile.BN)]
         if self.multicast.size > 1:
             words.append(f"cluster {self.multicast.m}x{self.multicast.n}")
         if isinstance(self.scheduler, SplitK):
@@ -304,6 +304,13 @@ class DenseConfig(TiledConfig):
         operands, tile, loads, sums = self.multiplied, self.tile, self.loads, self.sums
         if self.by_threads and operands.b_major == "mn" and tile.BN % budget.SPAN:
             return f"BN is a multiple of {budget.SPAN} for an operand that threads copy and that is contiguous along N, not {tile.BN}"
+        by_columns = isinstance(self.schedule, Cooperative) and self.schedule.share == "columns"
+        if (tile.wide or by_columns) and (budget.promoted(sums) or isinstance(self.scheduler, SplitK | StreamK) or self.by_threads):
+            what = "warpgroups that share columns" if by_columns else f"tiles of {tile.BN} columns"
+            return f"{what} need TensorCoreSums(), tensor copies and Static() or Dynamic(): take share=\"rows\" and BN up to 256"
+        if by_columns and self.own_columns % (8 if operands.b_major == "k" else budget.SPAN):
+            unit = 16 if operands.b_major == "k" else 2 * budget.SPAN
+            return f"two warpgroups cannot share {tile.BN} columns: take a multiple of {unit} for such an operand, or share=\"rows\""
         if tile.BK * operands.a.bits // 8 % budget.STAGE_BYTES:
             return f"BK is a multiple of {budget.STAGE_BYTES * 8 // operands.a.bits} for {operands.a.__name__}, not {tile.BK}"
         if loads.a_rows and (tile.BM != ROWS or operands.a_major != "k" or self.warpgroups != 1 or self.multicast.n > 1):
@@ -311,7 +318,7 @@ class DenseConfig(TiledConfig):
                     "a_rows=0")
         if isinstance(self.schedule, Pingpong) and tile.BM > 128:
             return f"pingpong warpgroups have a tile of 64 or 128 rows each, not {tile.BM}"
-        if isinstance(self.schedule, Cooperative) and tile.BM % (ROWS * self.warpgroups):
+        if isinstance(self.schedule, Cooperative) and not by_columns and tile.BM % (ROWS * self.warpgroups):
             return (f"{self.warpgroups} mma warpgroups cannot share {tile.BM} rows in m64 blocks: take "
                     f"{budget.default_warpgroups(tile.BM)}, or another BM")
         if isinstance(sums, ThreadScaled):
@@ -326,17 +333,13 @@ class DenseConfig(TiledConfig):
 
     def _scheduler_problem(self) -> str | None:
         """The reason if the scheduler does not fit the rest."""
-        scheduler, operands, tile = self.scheduler, self.multiplied, self.tile
+        scheduler, operands = self.scheduler, self.multiplied
         if isinstance(scheduler, SplitK) and isinstance(self.schedule, Pingpong):
             return "pingpong warpgroups work on whole tiles: take Cooperative, or another scheduler than SplitK"
         if isinstance(scheduler, StreamK) and operands.accumulator is not f32:
             return "stream-K adds up f32 sums: take accumulate=\"f32\", or Static"
         if self.loads.l2_prefetch_stages and (isinstance(scheduler, StreamK) or isinstance(scheduler.order, Hilbert)):
             return "with StreamK or Hilbert a CTA does not know its first tile in advance: take l2_prefetch_stages=0"
-        cluster = self.multicast
-        for name, major, extent, by in (("A", operands.a_major, tile.BM, cluster.n), ("B", operands.b_major, tile.BN, cluster.m)):
-            if major == "k" and extent % (8 * by):          # of an MN-major tile they share the depth, if not the spans
-                return f"{by} CTAs cannot share {name} tiles of {extent} lines in parts of 8: take a smaller cluster"
         return None
 
     def _copies_problem(self) -> str | None:

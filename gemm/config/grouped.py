@@ -70,7 +70,7 @@ class GroupedConfig(TiledConfig):
             self._derive(store=StagedGroups() if self._can_stage else Direct())
         if isinstance(self.store, StagedGroups) and self.operands.layout == "ptr_array" and self.store.ends == "ragged":
             self._derive(store=replace(self.store, ends="tensormap"))
-        problem = self._tile_problem() or self._operand_problem() or self._scheduler_problem()
+        problem = self._ungrouped_problem() or self._tile_problem() or self._operand_problem() or self._scheduler_problem()
         if problem:
             raise ConfigError(problem)
         self._fit()

@@ -74,7 +74,7 @@ class GroupedKConfig(TiledConfig):
         self._derive_tile(self.operands.source)
         if self.store is None or not self.store.buffers:
             self._derive(store=Staged(BUFFERS))
-        if problem := self._tile_problem():
+        if problem := self._ungrouped_problem() or self._tile_problem():
             raise ConfigError(problem)
         if not self.stages:
             source = self.operands.source

@@ -18,6 +18,7 @@ L2_FETCH: L2Fetch = 256     # the default L2 promotion of a tensor map, in bytes
 
 Raster = Literal["along_m", "along_n"]
 Promotion = Literal["plain", "overlap", "stagger"]
+Share = Literal["rows", "columns"]
 ScaleLoad = Literal["warp", "tensor_map", "lines", "bulk"]
 L2Fetch = Literal[64, 128, 256]
 
@@ -34,7 +35,8 @@ def chosen(name: str, value: object, options: tuple[object, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Extents of a CTA's output tile and of a stage, in elements. BK 0 is 128 bytes of K."""
+    """Extents of a CTA's output tile and of a stage, in elements. BK 0 is 128 bytes of K. `wide` ones, of more than 256 columns, are of
+    dense products with Static or Dynamic."""
 
     BM: int = 128
     BN: int = 256
@@ -42,8 +44,15 @@ class Tile:
 
     def __post_init__(self) -> None:
         chosen("BM", self.BM, (64, 128, 192, 256))
-        if self.BN % 8 or not 8 <= self.BN <= 256:
-            raise ConfigError(f"BN is a multiple of 8 up to 256, not {self.BN}: take {max(8, min(256, round(self.BN / 8) * 8))}")
+        unit = 8 if self.BN <= 256 else 16
+        if self.BN % unit or not 8 <= self.BN <= 384:
+            raise ConfigError(f"BN is a multiple of 8 up to 256 or of 16 up to 384, not {self.BN}: take "
+                              f"{max(8, min(384, round(self.BN / unit) * unit))}")
+
+    @property
+    def wide(self) -> bool:
+        """Whether the columns are copied in two boxes, and multiplied by two instructions."""
+        return self.BN > 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +102,18 @@ Sums = TensorCoreSums | Promoted | BlockScaled | ThreadScaled
 
 @dataclass(frozen=True, slots=True)
 class Cooperative:
-    """The mma warpgroups share each tile, BM / warpgroups rows each. 0 warpgroups: one for each m64 block, but 2 for 256 rows."""
+    """The mma warpgroups share each tile: BM / warpgroups rows each or, with share="columns", BN / warpgroups columns each. 0 warpgroups:
+    one for each m64 block, but 2 for 256 rows and where they share columns."""
 
     warpgroups: Literal[0, 1, 2, 3] = 0
     sums: TensorCoreSums | Promoted | BlockScaled | ThreadScaled = TensorCoreSums()
+    share: Share = "rows"
 
     def __post_init__(self) -> None:
         chosen("warpgroups", self.warpgroups, (0, 1, 2, 3))
+        chosen("share", self.share, get_args(Share))
+        if self.share == "columns" and self.warpgroups not in (0, 2):
+            raise ConfigError(f"two warpgroups share columns, not {self.warpgroups}: take warpgroups=2, or share=\"rows\"")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ class TiledConfig:
         if not self.tile.BK:
             self._derive(tile=Tile(self.tile.BM, self.tile.BN, budget.STAGE_BYTES * 8 // a.bits))
         if isinstance(self.schedule, Cooperative) and not self.schedule.warpgroups:
-            self._derive(schedule=Cooperative(budget.default_warpgroups(self.tile.BM), self.schedule.sums))
+            how = self.schedule
+            self._derive(schedule=replace(how, warpgroups=budget.default_warpgroups(self.tile.BM, how.share)))
 
     @property
     def sums(self) -> Sums:
@@ -54,10 +55,21 @@ class TiledConfig:
         """The m64 blocks of a tile that one mma warpgroup multiplies."""
         return budget.m64_blocks(self.tile, self.schedule)
 
+    @property
+    def own_columns(self) -> int:
+        """The columns of a tile that one mma warpgroup multiplies."""
+        return budget.own_columns(self.tile, self.schedule)
+
     def _staging_bytes(self, buffers: int, out: type[Scalar], transposed: bool = False) -> int:
         """Shared memory of the staging buffers and of the barrier of pingpong warpgroups."""
-        bytes = budget.staging_bytes(buffers, self.tile.BN, out, self.schedule, transposed) if buffers else 0
+        bytes = budget.staging_bytes(buffers, self.own_columns, out, self.schedule, transposed) if buffers else 0
         return bytes + (PINGPONG_BYTES if isinstance(self.schedule, Pingpong) else 0)
+
+    def _ungrouped_problem(self) -> str | None:
+        """The reason if a tile is none of groups: wide, or with warpgroups that share its columns."""
+        if isinstance(self.schedule, Cooperative) and self.schedule.share == "columns":
+            return "warpgroups share the rows of a tile of groups: take share=\"rows\""
+        return f"tiles of groups have up to 256 columns, not {self.tile.BN}" if self.tile.wide else None
 
     def _promotion_problem(self) -> str | None:
         """The reason if the ring is too short for sums that are promoted by halves."""

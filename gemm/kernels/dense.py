@@ -36,7 +36,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
     """D[M, N] = fusion(A[M, K] B[K, N]) in tiles of BM x BN, stages of BK.
 
     Roles. Warpgroup 0 is the producer: one lane of its first warp issues every load. The mma warpgroups multiply and store. Cooperative:
-    they share a tile, BM / warpgroups rows each. Pingpong: each has a whole tile, and they take turns.
+    they share a tile, BM / warpgroups rows or BN / warpgroups columns each. Pingpong: each has a whole tile, and they take turns.
 
     Arrivals of a phase. full[stage]: 1, the producer's arrive.expect_tx of the whole stage. empty[stage]: one thread of every warpgroup
     that reads the stage (one warpgroup with pingpong), in every CTA that this CTA's copies reach. See also `OrderedSequence` and
@@ -49,9 +49,10 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
     """
     pingpong, mma_warpgroups = isinstance(schedule, Pingpong), budget.warpgroups_of(schedule)
     cluster = Cluster.of(scheduler)
-    atom = Mma(operands.a, operands.b, tile.BN, operands.accumulator)
+    columns = budget.own_columns(tile, schedule)
+    atom = Mma(operands.a, operands.b, columns, operands.accumulator)
     a_tile, b_tile = stage_tiles(operands, tile, stages)
-    staging = allocate_staging(store, mma_warpgroups, tile.BN, operands.out)
+    staging = allocate_staging(store, mma_warpgroups, columns, operands.out)
     pipeline = Pipeline(stages, 1 if pingpong else mma_warpgroups, cluster)
     turns = OrderedSequence.allocate() if pingpong else None
     dynamic = DynamicScheduler(counters, 4 * mma_warpgroups) if isinstance(scheduler, Dynamic) else None
@@ -74,10 +75,11 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
             producer.load(work, work.m * tile.BM, work.n * tile.BN, *work.outer)
         producer.tail()
 
-    with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule) as mma_thread:
-        mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row)
+    with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule,
+                     columns=columns if columns < tile.BN else 0) as mma_thread:
+        mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row, mma_thread.first_column)
         scales_when = budget.when_scales_are_read(tile, schedule, operands.accumulator)
-        vectors = VectorScales.of(fusion, fused, mma_thread, tile.BN, shape.m, shape.n, scales_when)
+        vectors = VectorScales.of(fusion, fused, mma_thread, columns, shape.m, shape.n, scales_when)
         epilogue = Fused(ScaledMma.of(atom, vectors), fusion, FusionOperands.of(fusion, fused), Edges(shape.m, shape.n), mma_thread.row,
                          mma_thread.column, elements_of(store))
         to_d = tile_store(store, staging, d, out.of(operands.out), mma_thread, epilogue, together=not pingpong)
@@ -88,13 +90,13 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
             mainloop.position.skip(mma_thread.warpgroup * shape.k_tiles)
         with tiles.work(turn=mma_thread.warpgroup if pingpong else 0, turns=2 if pingpong else 1) as work, span("tile"):
             row, column = work.m * tile.BM, work.n * tile.BN
-            row = mma_thread.tile_row(row)
+            row, column = mma_thread.tile_row(row), mma_thread.tile_column(column)
             with vectors.read(row, column):
                 mainloop.run(work, column, order)
             if pingpong:
                 mainloop.position.skip(shape.k_tiles)
             with span("store"):
-                to_d.tile(mainloop.total, row, column, tile.BN, work.batch)
+                to_d.tile(mainloop.total, row, column, columns, work.batch)
         to_d.tail()
         mainloop.tail()
 

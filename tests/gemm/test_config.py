@@ -24,6 +24,8 @@ from ptxkit.dsl.values import FieldError, from_json, to_json
 from ptxkit.gemm.collective.epilogue_ops import PLAIN_SUM, Fusion
 from ptxkit.gemm.config import budget
 from ptxkit.gemm.config.dense import DenseConfig, Operands
+from ptxkit.gemm.config.grouped import GroupedConfig
+from ptxkit.gemm.config.grouped_k import GroupedKConfig
 from ptxkit.gemm.config.parts import (
     BlockScaled,
     ClusterShape,
@@ -122,14 +124,20 @@ def assembles(config: DenseConfig) -> None:
 
 
 REFUSED: tuple[tuple[Callable[[], Any], str], ...] = (
-    (lambda: Tile(128, 260), "BN is a multiple of 8 up to 256, not 260: take 256"), (lambda: Tile(128, 100), "take 96"),
+    (lambda: Tile(128, 260), "BN is a multiple of 8 up to 256 or of 16 up to 384, not 260: take 256"),
+    (lambda: Tile(128, 100), "take 96"), (lambda: Tile(128, 400), "not 400: take 384"),
     (lambda: Tile(96), "BM is 64, 128, 192 or 256"), (lambda: DenseConfig(tile=Tile(BK=40)), "BK is a multiple of 64"),
     (lambda: DenseConfig(tile=Tile(BK=512)), "take a smaller tile"),
     (lambda: DenseConfig(Operands(b_major="mn"), Tile(128, 72), loads=CopiedLoads()), "BN is a multiple of 64 for an operand that threads"),
     (lambda: DenseConfig(stages=5), "4 fit"), (lambda: DenseConfig(stages=1), "2 to 16 stages"),
     (lambda: ClusterShape(3, 1), "m is 1, 2 or 4"), (lambda: ClusterShape(4, 4), "at most 8 CTAs, not 4 x 4"),  # type: ignore[arg-type]
-    (lambda: DenseConfig(tile=Tile(128, 72), scheduler=Static(cluster=ClusterShape(2, 1))),
-     "cannot share B tiles of 72 lines in parts of 8: take a smaller cluster"),
+    (lambda: DenseConfig(tile=Tile(128, 304), scheduler=StreamK()), "tiles of 304 columns need TensorCoreSums(), tensor copies and Static"),
+    (lambda: DenseConfig(tile=Tile(128, 128), schedule=Cooperative(share="columns"), scheduler=SplitK(2)), "share columns need"),
+    (lambda: DenseConfig(tile=Tile(192, 200), schedule=Cooperative(share="columns")), "share 200 columns: take a multiple of 16 for such"),
+    (lambda: DenseConfig(Operands(b_major="mn"), Tile(192, 192), schedule=Cooperative(share="columns")), "take a multiple of 128"),
+    (lambda: Cooperative(3, share="columns"), "two warpgroups share columns, not 3: take warpgroups=2"),
+    (lambda: GroupedConfig(tile=Tile(128, 304)), "tiles of groups have up to 256 columns, not 304"),
+    (lambda: GroupedKConfig(schedule=Cooperative(share="columns")), "share the rows of a tile of groups: take share=\"rows\""),
     (lambda: Operands(u8, u8), "u8 times u8 is not multiplied"), (lambda: Operands(out=u8), "the result is"),
     (lambda: Operands(e4m3, e4m3, a_major="mn"), "K-major, since wgmma transposes 16-bit types only"),
     (lambda: Operands(accumulator=f16), "f16 of f16 operands"),
@@ -188,7 +196,7 @@ def one_sentence(text: str) -> None:
 
 
 NUMBERS: dict[str, tuple[int, ...]] = {
-    "BM": (64, 128, 192, 256), "BN": (8, 56, *range(32, 257, 32)), "BK": (0, 0, 0, 64, 128), "stages": (0, 0, 2, 3, 4, 6),
+    "BM": (64, 128, 192, 256), "BN": (8, 56, 120, 304, *range(32, 257, 32)), "BK": (0, 0, 0, 64, 128), "stages": (0, 0, 2, 3, 4, 6),
     "size": (1, 3, 8, 16), "splits": (2, 3, 4, 8), "buffers": (0, 2, 4), "a_rows": (0, 0, 0, 0, 0, 8, 24),
     "l2_prefetch_stages": (0, 0, 2, 4), "ahead": (2, 3)}
 """What whole numbers are drawn from: 0, where it means that the number is derived or the thing is not there, more often than others."""

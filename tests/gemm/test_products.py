@@ -21,9 +21,11 @@ from ptxkit.gemm.config.parts import (
     BlockScaled,
     ClusterShape,
     Cooperative,
+    Direct,
     Dynamic,
     Promotion,
     ScaleLoad,
+    Share,
     SplitK,
     Static,
     StreamK,
@@ -41,7 +43,7 @@ from ptxkit.gemm.tools.verify import dense
 from ptxkit.ptx import mul
 from ptxkit.runtime.arrays import ArrayView
 from ptxkit.sim import SCHEDULES
-from ptxkit.types import bf16, e4m3, f16, f32
+from ptxkit.types import Scalar, bf16, e4m3, f16, f32
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(120)]
 NUMPY: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "e4m3": ml_dtypes.float8_e4m3fn,
@@ -202,6 +204,40 @@ def test_ctas_share_the_depth_of_tiles_whose_spans_they_cannot_share_out(config:
     run_config(config, config.tile.BM + 8, config.tile.BN + 16, config.tile.BK * 3 - 16, schedule="random")
 
 
+def by_columns(a: type[Scalar], out: type[Scalar], tile: Tile, *majors: Any, **more: Any) -> DenseConfig:
+    """Warpgroups that share the columns of a tile."""
+    return DenseConfig(Operands(a, a, out, f32, *majors), tile, 2, Cooperative(share="columns"), **more)
+
+
+@pytest.mark.thinned(5)
+@pytest.mark.parametrize("config", [
+    DenseConfig(tile=Tile(128, 272), stages=2), DenseConfig(Operands(f16, f16, f16, b_major="mn"), Tile(128, 304), 2),
+    DenseConfig(Operands(a_major="mn"), Tile(64, 288), 2), DenseConfig(Operands(out=f32, b_major="mn"), Tile(128, 320), 2, swap_ab=True),
+    DenseConfig(tile=Tile(128, 336), stages=2, scheduler=Static(cluster=ClusterShape(2, 1)), swap_ab=True),
+    DenseConfig(Operands(e4m3, e4m3, bf16), Tile(128, 304), 2, scheduler=Static(cluster=ClusterShape(1, 2))),
+    DenseConfig(Operands(f32, f32, f32), Tile(128, 272), 2), DenseConfig(Operands(batched=True), Tile(128, 304), 2, scheduler=Dynamic()),
+    DenseConfig(Operands(f16, f16, f16), Tile(128, 384), 2), by_columns(bf16, bf16, Tile(192, 192)),
+    by_columns(f16, f16, Tile(192, 208), scheduler=Static(cluster=ClusterShape(1, 2)), swap_ab=True),
+    by_columns(bf16, f32, Tile(64, 256), "mn", "mn"), by_columns(bf16, bf16, Tile(192, 256), "k", "mn"),
+    by_columns(e4m3, bf16, Tile(128, 96), scheduler=Static(cluster=ClusterShape(2, 1))),
+    by_columns(f32, f32, Tile(64, 48), scheduler=Dynamic()), by_columns(bf16, bf16, Tile(192, 112), store=Direct())], ids=str)
+def test_two_instructions_or_two_warpgroups_for_the_columns_of_a_tile(config: DenseConfig) -> None:
+    """Of one tile and a rest of each extent."""
+    tile = config.tile
+    m, n = (tile.BN + 24, tile.BM + 16) if config.swap_ab else (tile.BM + 8, tile.BN + 32)
+    run_config(config, m, n, 3 * tile.BK - 16)
+
+
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize(("BM", "BN", "cluster"), [(64, 24, (2, 1)), (128, 40, (4, 1)), (64, 104, (4, 2)), (192, 72, (2, 2))])
+@pytest.mark.parametrize("swap_ab", [False, True])
+def test_ctas_share_lines_that_are_no_multiple_of_eight_each(BM: int, BN: int, cluster: tuple[Any, Any], swap_ab: bool) -> None:
+    """The pattern of the swizzle goes on from the lines of one CTA to those of the next."""
+    config = DenseConfig(tile=Tile(BM, BN), stages=2, scheduler=Static(cluster=ClusterShape(*cluster)), swap_ab=swap_ab)
+    m, n = (BN * cluster[0] + 3, BM + 16) if swap_ab else (BM + 3, BN * cluster[0] + 8)
+    run_config(config, m, n, 3 * config.tile.BK - 16, schedule="random")
+
+
 @settings(deadline=None, max_examples=12)
 @given(st.integers(1, 150), st.integers(1, 18), st.integers(1, 40), st.sampled_from(["f16", "bf16"]),
        st.sampled_from(["f16", "bf16", "f32"]), st.sampled_from([1, 3, 132]), st.integers(0, 2**20))
@@ -321,8 +357,8 @@ FUSIONS: dict[str, tuple[dict[str, Any], Callable[[Array, dict[str, Any]], Array
 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize(("BN", "out"), [(64, "bf16"), (56, "f32")])
-def test_fusions(fusion: str, BN: int, out: str) -> None:
+@pytest.mark.parametrize(("BN", "out", "share"), [(64, "bf16", "rows"), (56, "f32", "rows"), (64, "bf16", "columns")])
+def test_fusions(fusion: str, BN: int, out: str, share: Share) -> None:
     given, then = FUSIONS[fusion]
     rng = np.random.default_rng(5)
     made = {word: normal(rng, value[0], *value[1:]) if isinstance(value, tuple) else value for word, value in given.items()}
@@ -332,7 +368,7 @@ def test_fusions(fusion: str, BN: int, out: str) -> None:
     arrays = Arrays(**{word: view_of(word, x, None) for word, x in (operands | shapes).items()})
     options = Options(made.get("alpha", 1.0), made.get("beta", 0.0), made.get("activation"))
     fused = heuristic(Problem(arrays, options)).fusion
-    config = DenseConfig(Operands(out={"bf16": bf16, "f32": f32}[out]), Tile(64, BN), fusion=fused)
+    config = DenseConfig(Operands(out={"bf16": bf16, "f32": f32}[out]), Tile(64, BN), 0, Cooperative(share=share), fusion=fused)
     run(70, 72, 40, out=out, config=config, then=lambda x: then(x, wide), added=1e-2 if fusion == "a function" else 1e-4, **made)
 
 

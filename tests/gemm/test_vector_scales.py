@@ -61,6 +61,8 @@ CONFIGS = {
     "wide": DenseConfig(FP8, Tile(64, 200), store=Rows()),
     "pingpong": DenseConfig(replace(FP8, out=bf16), Tile(64, 128), schedule=Pingpong()),
     "three warpgroups": DenseConfig(FP8, Tile(192, 72), scheduler=Static(cluster=ClusterShape(1, 2))),
+    "by columns": DenseConfig(FP8, Tile(64, 144), schedule=Cooperative(share="columns")),
+    "two instructions": DenseConfig(FP8, Tile(64, 272)),
     "split in a cluster": DenseConfig(FP8, Tile(64, 72), scheduler=SplitK(3, "cluster")),
     "split through a workspace": DenseConfig(FP8, Tile(128, 40), scheduler=SplitK(2)),
     "stream-K": DenseConfig(FP8, Tile(64, 64), scheduler=StreamK()),

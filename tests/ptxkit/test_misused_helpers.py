@@ -161,6 +161,21 @@ def lines_with_a_fraction(n: N) -> None:
     tile()[0].lines(0, 8.0)
 
 
+@wrong("a view of 20 of 64 lines is for a copy: `at` and `desc` need a multiple of 8")
+def a_descriptor_of_lines_for_a_copy(n: N) -> None:
+    tile()[0].lines(4, 20).desc()
+
+
+@wrong("a view of 20 of 64 lines is for a copy: `at` and `desc` need a multiple of 8")
+def an_element_of_lines_for_a_copy(n: N) -> None:
+    tile()[0].lines(n, 20).at(0, 0)
+
+
+@wrong("lines 4 to 4+8 of a tile with 64")
+def eight_lines_in_the_middle_of_the_pattern(n: N) -> None:
+    tile()[0].lines(4, 8)
+
+
 @wrong("lines 0 to 0+Reg[u32](%r0) of a tile")
 def lines_by_a_register(n: N) -> None:
     tile()[0].lines(0, n)
