@@ -105,7 +105,8 @@ def structure(config: DenseConfig | Structure) -> str:
     """What a factor belongs to: "128x256 cooperative 2x1", "64x128 cooperative split cluster", "128x192 cooperative split workspace
     2x1", "256x144 cooperative 1x1 swapped"."""
     tile, scheduler, cluster = config.tile, config.scheduler, shared_by(config.scheduler)
-    words = [f"{tile.BM}x{tile.BN}", "pingpong" if isinstance(config.schedule, Pingpong) else "cooperative"]
+    how = "pingpong" if isinstance(config.schedule, Pingpong) else "cooperative" if config.schedule.share == "rows" else "by columns"
+    words = [f"{tile.BM}x{tile.BN}", how]
     if isinstance(scheduler, SplitK):
         words += ["split", scheduler.reduce] + [f"{cluster.m}x{cluster.n}"] * (cluster.size > 1)
     else:
@@ -115,11 +116,26 @@ def structure(config: DenseConfig | Structure) -> str:
 
 
 def factor(factors: Mapping[str, float], name: str) -> float:
-    """The factor of a structure. One with A and B swapped that no fit has seen has that of the upright one, and one that splits K among
-    clusters that of the same among CTAs."""
+    """The factor of a structure. One with A and B swapped that no fit has seen has that of the upright one, one that splits K among
+    clusters that of the same among CTAs, and one of a width that no fit has seen the mean of the next narrower and wider ones."""
+    own = _alike(factors, name)
+    beside = [] if own is not None else [found for one in _beside(name) if (found := _alike(factors, one)) is not None]
+    return own or (math.exp(sum(map(math.log, beside)) / len(beside)) if beside else 1.0)
+
+
+def _alike(factors: Mapping[str, float], name: str) -> float | None:
+    """The factor of a structure of just this tile."""
     upright = name.removesuffix(SWAPPED)
     alone = upright[:upright.index(WORKSPACE) + len(WORKSPACE)] if WORKSPACE in upright else upright
-    return factors.get(name, factors.get(upright, factors.get(alone, 1.0)))
+    return factors.get(name, factors.get(upright, factors.get(alone)))
+
+
+def _beside(name: str) -> tuple[str, str]:
+    """The structures of the next narrower and the next wider tile: those whose columns are multiples of 16."""
+    tile, _, rest = name.partition(" ")
+    BM, BN = map(int, tile.split("x"))
+    narrower = (BN - 1) // 16 * 16
+    return f"{BM}x{narrower} {rest}", f"{BM}x{BN // 16 * 16 + 16} {rest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +221,7 @@ class Columns:
             swizzle = scheduler.order if isinstance(scheduler.order, Swizzle) and scheduler.order != WHOLE else Swizzle()
             cluster, split = shared_by(scheduler), scheduler if isinstance(scheduler, SplitK) else None
             pingpong = isinstance(one.schedule, Pingpong)
-            rows.append((tile.BM, tile.BN, warpgroups, tile.BM // ROWS // (1 if pingpong else warpgroups), pingpong, cluster.m, cluster.n,
+            rows.append((tile.BM, tile.BN, warpgroups, tile.BM / ROWS / (1 if pingpong else warpgroups), pingpong, cluster.m, cluster.n,
                          split.splits if split else 1, split is not None and split.reduce == "cluster", isinstance(scheduler, StreamK),
                          stages, staged, swizzle.raster == "along_n", swizzle.size, a_rows, resident[one.cluster],
                          one.swap_ab, factor(costs.factors, structure(one)), one.spanned.BN if isinstance(one, DenseConfig) else tile.BN))

@@ -34,7 +34,8 @@ def fitting(found: Sequence[Structure], seen: Columns, operands: Operands) -> tu
     given = np.array([one.stages for one in found])
     stages = np.where(buffers > 0, SHORTER, np.where(given > 0, given, fit))
     stored = staged | ((buffers == 0) & ((seen.swapped == 0) | (split & (buffer > 0))))
-    there = (stage > 0) & (stages >= 2) & (stages <= fit) & stored & _shared_out(seen, operands)
+    streams = (seen.stream == 0) | (operands.accumulator is f32)
+    there = (stage > 0) & (stages >= 2) & (stages <= fit) & stored & streams
     spans = np.where(seen.swapped > 0, operands.a_major == "mn", operands.b_major == "mn")
     held = np.where(spans, -(-BN // budget.SPAN) * budget.SPAN, BN)
     columns = {name: getattr(seen, name)[there] for name in seen.__slots__ if name != "ctas"}
@@ -43,32 +44,26 @@ def fitting(found: Sequence[Structure], seen: Columns, operands: Operands) -> tu
     return there, rings.sharing_sms((fixed + stages * stage)[there])
 
 
-def _shared_out(seen: Columns, operands: Operands) -> Any:
-    """Whether the scheduler can share out such tiles of these operands."""
-    upright = [8 if major == "k" else 0 for major in (operands.a_major, operands.b_major)]                # 0: any cluster can
-    lines_a, lines_b = (np.where(seen.swapped > 0, other, own) for own, other in zip(upright, upright[::-1], strict=True))
-    multicast = (seen.BM % np.maximum(1, lines_a * seen.cluster_n) == 0) & (seen.BN % np.maximum(1, lines_b * seen.cluster_m) == 0)
-    streams = (seen.stream == 0) | (operands.accumulator is f32)
-    return multicast & streams
-
-
 def _bytes(found: Sequence[Structure], operands: Operands) -> Any:
     """For each structure the bytes of a stage with its mbarriers (0: no such tile for these operands), of one staging buffer for each
     warpgroup (0: a tile's rows are no whole spans), and of other barriers."""
-    places = [(one.tile.BM, one.tile.BN, type(one.schedule), one.swap_ab) for one in found]     # cheaper to compare than the parts
+    places = [(one.tile.BM, one.tile.BN, type(one.schedule), one.warpgroups, one.swap_ab) for one in found]     # cheaper than the parts
     known = {place: _of_tile(one, operands) for place, one in dict(zip(places, found, strict=True)).items()}
     return np.array([known[place] for place in places]).T
 
 
 def _of_tile(one: Structure, operands: Operands) -> tuple[int, int, int]:
     tile = Tile(one.tile.BM, one.tile.BN, budget.STAGE_BYTES * 8 // operands.a.bits)
-    how = one.schedule if isinstance(one.schedule, Pingpong) else replace(one.schedule, warpgroups=budget.default_warpgroups(tile.BM))
+    how = one.schedule if isinstance(one.schedule, Pingpong) else replace(one.schedule, warpgroups=one.warpgroups)
+    columns = budget.own_columns(tile, how)
     operands = operands.swapped if one.swap_ab else operands
     if budget.register_problem(tile, how, operands.accumulator) is not None:
         return 0, 0, 0
-    spans = (one.swap_ab or tile.BN * operands.out.bits % 256 == 0) and operands.out.bits > 8
+    if columns < tile.BN and columns % (8 if operands.b_major == "k" else budget.SPAN):
+        return 0, 0, 0
+    spans = (one.swap_ab or columns * operands.out.bits % 256 == 0) and operands.out.bits > 8
     return (budget.stage_bytes(budget.spanned(tile, operands.b_major), operands.a, operands.b) + budget.BARRIER_BYTES,
-            budget.staging_bytes(1, tile.BN, operands.out, how, one.swap_ab) if spans else 0,
+            budget.staging_bytes(1, columns, operands.out, how, one.swap_ab) if spans else 0,
             PINGPONG_BYTES if isinstance(how, Pingpong) else 0)
 
 

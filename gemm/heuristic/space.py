@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ptxkit.types import Scalar, bf16, e4m3, f16
 
@@ -41,11 +41,15 @@ from ..problem.dense import FEW_ROWS, Problem
 
 NARROW, PINGPONG_FROM = 32, 64  # columns, from which tiles and pingpong tiles are not only for batches
 WIDTHS = (32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 256)
+BETWEEN = tuple(width for width in range(72, 249, 8) if width not in WIDTHS)
+WIDE = tuple(range(272, 385, 16))
 STREAMED = (64, 96, 128, 160, 176, 192, 256)
 CLUSTERS = (ClusterShape(), ClusterShape(2, 1), ClusterShape(1, 2))
 LARGE_CLUSTERS = (ClusterShape(2, 2), ClusterShape(4, 1), ClusterShape(1, 4))   # worth it where copies take long: lines that straddle
 SPLITS = (2, 3, 4, 5, 6, 8, 12, 16)
 SPLITS_IN_CLUSTER = (2, 4, 8)
+FEWEST_BY_COLUMNS = 176         # columns of 192 rows from which two warpgroups share them: three would need more registers
+MOST_BETWEEN = 136              # columns of one m64 block, between others
 MOST_IN_LARGE = 8               # splits, at most, where CTAs share operands in clusters of four
 SHARING_SPLIT = 128 * 96        # elements of a tile from which CTAs that split K also share operands, or A and B are swapped
 WHOLE = Swizzle("along_n", 1, serpentine=True)
@@ -73,10 +77,10 @@ class Structure(NamedTuple):
     swap_ab: bool = False
 
     @property
-    def warpgroups(self) -> int:
+    def warpgroups(self) -> Literal[1, 2, 3]:
         """The number of mma warpgroups."""
         how = self.schedule
-        return 2 if isinstance(how, Pingpong) else how.warpgroups or budget.default_warpgroups(self.tile.BM)
+        return 2 if isinstance(how, Pingpong) else how.warpgroups or budget.default_warpgroups(self.tile.BM, how.share)
 
     @property
     def for_small_products(self) -> bool:
@@ -149,13 +153,28 @@ def _structures(most: int) -> Iterator[Structure]:
             if BM * BN >= SHARING_SPLIT and most > ONE_BLOCK:
                 for cluster in (*CLUSTERS[1:], *(LARGE_CLUSTERS if splits <= MOST_IN_LARGE else ())):
                     yield Structure(tile, Cooperative(), SplitK(splits, cluster=cluster))
-    yield from _swapped(WIDTHS) if most > ONE_BLOCK else _few_swapped()
+    yield from (*_swapped(WIDTHS), *_between()) if most > ONE_BLOCK else _few_swapped()
     for BN in (16, 24):
         yield Structure(Tile(64, BN), Cooperative(), Static())
     for BN in (16, 24, 32, 48) if most > ONE_BLOCK else ():
         yield Structure(Tile(64, BN), Pingpong(), Static())
     for BN, stages in itertools.product((16, 24, 32, 48, 64), SHORT_RINGS if most > ONE_BLOCK else (*SHORT_RINGS, HALF_RING)):
         yield Structure(Tile(64, BN), Cooperative(), Static(), None, stages)
+
+
+def _between() -> Iterator[Structure]:
+    """Tiles that fit extents which no other fits: one wave of 132 CTAs is 1,169 x 1,600 in tiles of 128 columns of D by 120 rows."""
+    for BM, BN in itertools.product((64, 128, THREE_BLOCKS, 256), BETWEEN):
+        if {64: MOST_BETWEEN, THREE_BLOCKS: 176}.get(BM, BN) < BN:
+            continue
+        for how in (Cooperative(), Pingpong()) if BM <= 128 else (Cooperative(),):
+            for cluster in (*CLUSTERS, *LARGE_CLUSTERS):
+                yield Structure(Tile(BM, BN), how, Static(cluster=cluster), swap_ab=True)
+    for BN, cluster, swaps in itertools.product(WIDE, CLUSTERS, (False, True)):
+        yield Structure(Tile(128, BN), Cooperative(), Static(cluster=cluster), swap_ab=swaps)
+    for BN, cluster, swaps in itertools.product(range(FEWEST_BY_COLUMNS, 257, 16), CLUSTERS, (False, True)):
+        if swaps or BN % 32 == 0:
+            yield Structure(Tile(THREE_BLOCKS, BN), Cooperative(share="columns"), Static(cluster=cluster), swap_ab=swaps)
 
 
 def _few_swapped() -> Iterator[Structure]:

@@ -12,12 +12,12 @@ from ptxkit.dsl.values import FieldError, from_json, named, to_json
 
 from ..config.dense import DenseConfig
 from ..config.invariant import varies
-from ..config.parts import Cooperative, CopiedLoads, Loads, Promoted, Schedule, Scheduler, Store, Tile
+from ..config.parts import ConfigError, Cooperative, CopiedLoads, Loads, Promoted, Schedule, Scheduler, Store, Tile
 from ..problem.dense import Problem
 from .table import Knobs, Shape, lookup
 
 DERIVED = (("tile", "BK"), ("store", "Staged", "buffers"), ("stages",), ("schedule", "Cooperative", "warpgroups"),
-           ("schedule", "Cooperative", "sums"), ("store",))
+           ("schedule", "Cooperative", "sums"), ("schedule", "Cooperative", "share"), ("store",))
 """Values that a configuration derives when they are left out."""
 
 
@@ -54,8 +54,9 @@ def knobs(config: DenseConfig, problem: Problem) -> dict[str, Any]:
              **({"ahead": config.loads.ahead} if isinstance(config.loads, CopiedLoads) and config.loads.ahead else {})}
     for path in DERIVED:
         shorter = _without(found, path)
-        if shorter != found and revive(shorter, problem) == config:
-            found = shorter
+        with suppress(ConfigError):                # where no such configuration has the derived value
+            if shorter != found and revive(shorter, problem) == config:
+                found = shorter
     short = {name: _name_alone(value) for name, value in found.items()}
     return {name: value for name, value in short.items() if value not in ({}, "Cooperative", "Static")}
 

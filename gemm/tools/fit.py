@@ -115,8 +115,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--turns", type=count, default=12, help="turns through the constants (default 12); 0 keeps them")
     parser.add_argument("--rounds", type=count, metavar="N",
                         help=f"trees (default {ROUNDS}; of --further those that help most); 0: none, old ones go")
-    parser.add_argument("--further", action="store_true", help="keep constants and trees; learn further trees, and factors of a split K, "
-                        "from products that they have not seen")
+    parser.add_argument("--further", action="store_true", help="keep constants and trees; learn further trees, and factors of a split K "
+                        "and of structures that have none, from products that they have not seen")
     parser.add_argument("--keep", type=count, metavar="N", help="with --further: only the first N trees stay (default: all)")
     parser.add_argument("--start", metavar="NAME", help="with --further: begin with the constants and trees of this card, not with the "
                         "card's own")
@@ -188,7 +188,8 @@ def _further(costs: Costs, trees: Trees, everything: Pairs, card: Card, start: C
     learned = _said(trees_beside(kept))
     both = {name: learned[name] + about[name] for name in ("pairs", "products", "seeds")} if learned else about
     begun = {} if start == card else {"start": f"constants and {len(trees):,} trees of {start.name}"}
-    write(path, own, {**_said(kept), "device": card.name, **begun, "splits": f"factors of a split K: seeds {about['seeds']}"})
+    factors = f"factors of a split K and of structures that had none: seeds {about['seeds']}"
+    write(path, own, {**_said(kept), "device": card.name, **begun, "splits": factors})
     write_trees(trees_beside(path), more, {**both, "device": card.name, **begun, "further": f"{how}: seeds {about['seeds']}",
                                            "held_out": lines})
     return 0

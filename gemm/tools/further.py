@@ -1,8 +1,9 @@
 """What `fit --further` does: teaches a card's choice with samples that it has not seen, and keeps what it knows.
 
-Constants and trees stay. New factors of the structures that split K, which changed most since, and further trees are learned from what
-model and trees together leave over. How many trees, of how many questions and how much of their answers is kept, is decided by halves that
-have no product in common; a part of the products is seen by none of this, and tells what was gained.
+Constants and trees stay. New factors of the structures that split K, which changed most since, and of those that no fit has seen, and
+further trees are learned from what model and trees together leave over. How many trees, of how many questions and how much of their
+answers is kept, is decided by halves that have no product in common; a part of the products is seen by none of this, and tells what was
+gained.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def logarithm(costs: Costs, trees: Trees, some: Pairs) -> Any:
     return trees.logarithm(modelled(costs, some)[1])
 
 
-def split_factors(costs: Costs, trees: Trees, some: Pairs, card: Card) -> Costs:
-    """With the factors of structures that split K as these pairs have them."""
+def new_factors(costs: Costs, trees: Trees, some: Pairs, card: Card) -> Costs:
+    """With the factors of structures that split K, and of those that have none, as these pairs have them."""
     clocks, asked = modelled(costs, some)
     error = np.log(some.us * card.clock_mhz / clocks) - trees.logarithm(asked)
     weight = weights(some.us, some.best)
@@ -49,7 +50,8 @@ def split_factors(costs: Costs, trees: Trees, some: Pairs, card: Card) -> Costs:
     words, place = np.unique(some.structure, return_inverse=True)
     mean = np.bincount(place, weight * (error - common[some.product])) / (np.bincount(place, weight) + DRAW)
     known = {word: factor(costs.factors, word) for word in map(str, words)}
-    changed = {word: known[word] * math.exp(value) for word, value in zip(known, mean, strict=True) if SPLIT in word}
+    changed = {word: known[word] * math.exp(value) for word, value in zip(known, mean, strict=True)
+               if SPLIT in word or word not in costs.factors}
     return replace(costs, factors={**costs.factors, **changed})
 
 
@@ -81,7 +83,7 @@ def chosen(costs: Costs, trees: Trees, some: Pairs, card: Card, say: Callable[[s
         found: dict[int, list[Any]] = {}
         for fold in range(FOLDS):
             train, test = some.where(part != fold), some.where(part == fold)
-            own = split_factors(costs, trees, train, card)
+            own = new_factors(costs, trees, train, card)
             for count, said in staged(own, trees, further(own, trees, train, card, Growth(COUNTS[-1], levels, rate)), test):
                 found.setdefault(count, []).append(np.log(regrets(own, test, said)))
         for count, each in found.items():
@@ -96,8 +98,8 @@ def chosen(costs: Costs, trees: Trees, some: Pairs, card: Card, say: Callable[[s
 
 def taught(costs: Costs, trees: Trees, some: Pairs, card: Card, how: Growth) -> tuple[Costs, Trees]:
     """The constants with new factors, and all trees."""
-    own = split_factors(costs, trees, some, card)
+    own = new_factors(costs, trees, some, card)
     return own, joined(trees, further(own, trees, some, card, how)) if how.rounds else trees
 
 
-__all__ = ["HELD", "chosen", "logarithm", "parts", "split_factors", "taught"]
+__all__ = ["HELD", "chosen", "logarithm", "new_factors", "parts", "taught"]

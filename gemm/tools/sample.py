@@ -38,6 +38,7 @@ from ptxkit.runtime.launch import view
 from ..config.budget import STAGE_BYTES
 from ..config.dense import DenseConfig
 from ..config.parts import ConfigError
+from ..heuristic.costs import of_card, structure
 from ..heuristic.dense import judged
 from ..heuristic.space import LEAST_OF_A_SPLIT, ONE_BLOCK, of_problem
 from ..heuristic.tuned import knobs
@@ -142,14 +143,18 @@ def drawn_with(part: Part, seed: int, most: int) -> Iterator[tuple[Problem, list
 
 
 def near(asked: Asked, most: int, source: random.Random) -> list[DenseConfig]:
-    """Those that the card's model puts first with what corrects it, and a sixth as many of all others."""
+    """Those that the card's model puts first with what corrects it, and a sixth as many of all others; as many again that no fit has seen,
+    the first by the model."""
     if not most:
         return generated(asked)
-    found = judged(asked, card_of(driver.current_device()))
+    card = card_of(driver.current_device())
+    found = judged(asked, card)
     order = found.clocks.argsort(kind="stable").tolist()
     first, others = order[:most], order[most:]
+    factors = of_card(card).factors
+    unseen = itertools.islice((place for place in others if structure(found.every[found.places[place]]) not in factors), most // OTHERS)
     configs: list[DenseConfig] = []
-    for place in first + source.sample(others, min(most // OTHERS, len(others))):
+    for place in dict.fromkeys([*first, *unseen, *source.sample(others, min(most // OTHERS, len(others)))]):
         with suppress(ConfigError):
             configs.append(found.config(place))
     return configs

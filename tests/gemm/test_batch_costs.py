@@ -12,7 +12,7 @@ from ptxkit.gemm.collective.epilogue_ops import Fusion
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import Pingpong, Tile
 from ptxkit.gemm.heuristic.corrections import partly_written
-from ptxkit.gemm.heuristic.costs import SWAPPED, Columns, Costs, Parts, Sizes, estimate, of_card, structure
+from ptxkit.gemm.heuristic.costs import SWAPPED, Columns, Costs, Parts, Sizes, estimate, factor, of_card, structure
 from ptxkit.gemm.heuristic.dense import NOT_MEASURED, by_waves, candidates, heuristic, judged
 from ptxkit.gemm.launch.dense import card_of, check_config, compiled
 from ptxkit.gemm.launch.grid import Grid, kernel_of
@@ -123,18 +123,20 @@ def test_short_rings_are_for_many_products_of_few_stages():
 
 
 def test_what_no_fit_has_seen_is_held_back_until_one_has(monkeypatch):
-    """A structure without a factor takes longer by NOT_MEASURED than by the model; with one, what that says."""
+    """A structure without a factor takes longer by NOT_MEASURED than by those of the next widths; with one, what that says."""
     problem = asked(154, 1048, 1768, batches=42)
     place, chosen = next(pair for pair in judged(problem, H200).fastest_first() if pair[1].tile.BM == 192)
     name, own = structure(chosen), of_card(H200)
     unseen = dataclasses.replace(own, factors={word: value for word, value in own.factors.items() if word not in
                                                (name, name.removesuffix(SWAPPED))})
-    without = told(problem, chosen, unseen).total[0]
-    for number, (costs, factor) in enumerate(((unseen, NOT_MEASURED), (dataclasses.replace(own, factors={**own.factors, name: 0.9}), 0.9))):
+    beside = factor(unseen.factors, name)
+    without = told(problem, chosen, unseen).total[0] / beside
+    given = dataclasses.replace(own, factors={**own.factors, name: 0.9})
+    for number, (costs, times) in enumerate(((unseen, NOT_MEASURED * beside), (given, 0.9))):
         card = dataclasses.replace(H200, name=f"another {number}")
         with monkeypatch.context() as patched:
             patched.setattr("ptxkit.gemm.heuristic.dense.of_card", lambda card, costs=costs: costs)
-            assert judged(problem, card).parts.total[place] == pytest.approx(factor * without)
+            assert judged(problem, card).parts.total[place] == pytest.approx(times * without)
     short, deep = (DenseConfig(Operands(batched=True), Tile(64, 32), stages) for stages in (4, 0))
     assert structure(short) == structure(deep) + " short ring"
 

@@ -249,6 +249,17 @@ OPERANDS = [pytest.param(Operands(TYPES[a], TYPES[a], TYPES[out], TYPES[accumula
 """Half of them, the others with the sweep: each type and each layout, with and without batches."""
 
 
+def test_a_width_that_no_fit_has_seen_is_taken_for_what_is_beside_it():
+    """Its own factor, that of the upright tile, or the mean of the next narrower and the next wider ones."""
+    known = {"128x112 cooperative 1x2": 0.9, "128x128 cooperative 1x2 swapped": 1.6, "128x128 cooperative 1x2": 3.0,
+             "192x192 by columns 1x2 swapped": 0.8}
+    for name, expected in (("128x120 cooperative 1x2 swapped", 1.2), ("128x120 cooperative 1x2", (0.9 * 3.0) ** 0.5),
+                           ("128x112 cooperative 1x2 swapped", 0.9), ("128x144 cooperative 1x2 swapped", 1.6),
+                           ("192x208 by columns 1x2 swapped", 0.8), ("192x192 cooperative 1x2 swapped", 1.0),
+                           ("128x120 pingpong 1x2", 1.0)):
+        assert costs.factor(known, name) == pytest.approx(expected), name
+
+
 @pytest.mark.parametrize("operands", OPERANDS)
 def test_the_rings_are_those_of_the_configurations(operands):
     """What is counted for all structures at once is what `DenseConfig` counts, and refuses, for each."""
