@@ -11,12 +11,14 @@ from .records import Figure, block, count_of, header, percentile, record, shape_
 
 RANDOM = {"h100": "2026-11-27-h100-random", "h200": "2026-11-29-h200-random"}
 SAMPLE, SAMPLE_H200 = "2026-11-26-h100-sample", "2026-11-28-h200-sample"
+TILES = "2026-11-29-h200-tiles"
+GAINED = 0.97                   # of the time before, up to which a product is in the table of tiles
 BURST = "2026-11-23-h200-burst"
 
 KINDS = {
-    "aligned": ("random:6501:150:aligned", "random:7601:150:aligned", "N, K multiples of 64", "#3a7d00"),
-    "any8": ("random:6502:150:any8", "random:7602:150:any8", "N, K multiples of 8", "#1f6fb4"),
-    "batched": ("random:6503:100 and 6703:150:any8:batched", "random:7603 and 7607:150:any8:batched", "the same, batches of 2 to 128",
+    "aligned": ("random:6501:150:aligned", "random:7711:150:aligned", "N, K multiples of 64", "#3a7d00"),
+    "any8": ("random:6502:150:any8", "random:7712:150:any8", "N, K multiples of 8", "#1f6fb4"),
+    "batched": ("random:6503:100 and 6703:150:any8:batched", "random:7713:150:any8:batched", "the same, batches of 2 to 128",
                 "#7a5aa6"),
     "e4m3": ("random:6604:150 --dtype e4m3", "random:7604:150 --dtype e4m3", "e4m3, one scale, multiples of 16", "#c96a00"),
     "tf32": ("random:6605:150 --dtype f32", "random:7605:150 --dtype f32", "tf32, multiples of 4", "#b04a5a"),
@@ -95,6 +97,28 @@ def sample_table(which: str) -> Figure:
     return of
 
 
+def lost() -> list[list[Any]]:
+    """The products that cuBLAS did faster than any tile before."""
+    found: list[list[Any]] = record(TILES)["lost"]
+    return found
+
+
+def tiles_table() -> str:
+    """What the further tiles gain most in, in us."""
+    lines = header("product | cuBLAS | best tile before | best tile now | which")
+    lines += [f"| {shape_of(product)} | {cublas:.1f} | {before:.1f} | {now:.1f} | {tile} |"
+              for product, cublas, before, now, tile in lost() if now <= GAINED * before]
+    return block(lines)
+
+
+def tiles_sample_table() -> str:
+    """What the further tiles gain in random products, each with the best of what was measured."""
+    lines = header("products | n | in the mean | most | 5th percentile beside cuBLAS, without and with them | least, without and with")
+    for kind, (count, mean, most, low, now, least, least_now) in record(TILES)["sample"].items():
+        lines.append(f"| {kind} | {count} | {mean:.4f} | {most:.3f} | {low:.3f}, {now:.3f} | {least:.3f}, {least_now:.3f} |")
+    return block(lines)
+
+
 def random_mean(kind: str, card: str) -> Figure:
     return lambda: f"{geometric_mean(ratios(kind, card)):.2f}"
 
@@ -161,6 +185,13 @@ FIGURES: dict[str, Figure] = {
     "random.h200.table": random_table("h200"),
     "random.dots": lambda: str(len(points_of("h100"))),
     "random.rings": lambda: str(len(points_of("h200"))),
+    "tiles.table": tiles_table,
+    "tiles.sample.table": tiles_sample_table,
+    "tiles.products": lambda: str(record(TILES)["products"]),
+    "tiles.lost": lambda: str(len(lost())),
+    "tiles.won": lambda: str(sum(now <= cublas for _, cublas, _, now, _ in lost())),
+    **{f"tiles.lost.{name}": lambda place=place: f"{geometric_mean(row[1] / row[place] for row in lost()):.3f}"     # type: ignore[misc]
+       for name, place in (("before", 2), ("now", 3))},
     "trees.table": trees_table,
     "trees.h200.table": transfer_table,
     **{f"trees.{which}.table": sample_table(which) for which in ("second", "third", "fourth")},
