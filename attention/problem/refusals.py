@@ -23,8 +23,8 @@ def check_scale(scale: float | None) -> None:
         found = math.inf
     if not LEAST <= found <= MOST:
         shown = found if found == math.inf else scale
-        raise LaunchError(f"scale is {shown!r}: the softmax subtracts the largest score, so scale is positive and finite, from 2^-100 to "
-                          "2^100 as f32 has it")
+        raise LaunchError(f"scale is {shown!r}: the softmax subtracts the largest score, so scale is positive and finite, a number "
+                          "from 2^-100 to 2^100 as f32 has it")
 
 
 def flag(name: str, value: Any) -> bool:

@@ -9,9 +9,9 @@ from os import PathLike
 from pathlib import Path
 
 from ptxkit.cards import H200, Card
+from ptxkit.export.exported import ExportError
 from ptxkit.export.folder import write
-from ptxkit.export.kernel import ExportError
-from ptxkit.export.names import identifier
+from ptxkit.export.names import check_name
 
 from ..config.dense import DenseConfig
 from ..config.grouped import GroupedConfig
@@ -49,7 +49,8 @@ def product(m: int, layer: Layer, folder: str | PathLike[str], *, name: str = ""
     words = [layer.dtype, *([layer.b_dtype] if layer.b_dtype != layer.dtype else []),
              *([layer.scales] if layer.scales in ("row", "block") else []),
              *([layer.out] if layer.out != layer.dtype else []), layer.layout]
-    name = _named(name or f"gemm_{m}x{layer.n}x{layer.k}_{'_'.join(words)}")
+    name = name or f"gemm_{m}x{layer.n}x{layer.k}_{'_'.join(words)}"
+    check_name(name)
     layer = layer.read(m)
     made = table(layer, (m,), card)
     if len(slabs(layer.arrays(m), PLAIN, lambda: card)) > 1:
@@ -68,20 +69,14 @@ def pack(model: str, folder: str | PathLike[str], *, cards: int | None = None, r
     for), with the listed numbers of rows and these, and the group products of its experts as they are listed. `by_row`: fp8 without blocks
     has scales of rows and columns. Raises ModelError or ExportError."""
     tables, groups = model_tables(model, cards, card, rows, by_row), group_tables(model, card)
-    name = _named(name or "gemm_" + re.sub(r"\W+", "_", model.lower()) + (f"_tp{cards}" if cards else ""))
+    name = name or "gemm_" + re.sub(r"\W+", "_", model.lower()) + (f"_tp{cards}" if cards else "")
+    check_name(name)
     plans = _plans(tables)
     grouped = group_plans(groups)
     said = (f"{name}: the products of {model}{f' on {cards} cards' if cards else ''}, as ptxkit.gemm computes them on "
             f"{card.name}. Written by `ptxkit export gemm`.",)
     header, functions = text.pack(name, said, tables, card, group_header(name, groups) if groups else "")
     return _write(folder, name, said, tables, plans, header, functions, force, groups, grouped)
-
-
-def _named(name: str) -> str:
-    if not identifier(name):
-        raise ExportError(f"{name!r} cannot begin the names of C functions: give --name a word of letters, digits and _ that is no keyword "
-                          "of C or C++")
-    return name
 
 
 def _plans(tables: Sequence[Table]) -> dict[DenseConfig, Plan]:

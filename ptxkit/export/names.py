@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from .exported import ExportError
+
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 KEYWORDS = frozenset([
     "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch", "char", "char8_t",
@@ -22,9 +24,22 @@ _TAKEN = re.compile(r"[A-Z][A-Z0-9_]+[A-Z0-9]|\w+_t", re.ASCII)
 """As macros are written, EOF and SIZE_MAX, and as types of the headers are, uint32_t."""
 
 
+_OWN = re.compile(r"pxg?(_\w*)?", re.ASCII | re.IGNORECASE)
+"""What the C file's own functions and constants are called."""
+
+
+def check_name(name: str) -> None:
+    """Raise ExportError unless the functions of an export may begin so."""
+    if not identifier(name):
+        raise ExportError(f"{name!r} cannot begin the names of C functions: give name= (--name), a word of letters, digits and single _ "
+                          "that begins with a letter, is no keyword of C or C++ and does not begin with px_, as names within the C file do")
+
+
 def identifier(name: str) -> bool:
-    """Whether a function of C and C++ may be called so. Names with two underscores, or one before a capital, belong to the compiler."""
-    return _IDENTIFIER.fullmatch(name) is not None and name not in KEYWORDS and "__" not in name and not name.startswith("_")
+    """Whether a function of C and C++ may be called so beside those of the C file. Names with two underscores, or one before a capital,
+    belong to the compiler."""
+    return _IDENTIFIER.fullmatch(name) is not None and name not in KEYWORDS and "__" not in name and not name.startswith("_") \
+        and not _OWN.fullmatch(name)
 
 
 def renamed(names: Sequence[str], reserved: Sequence[str] = ()) -> tuple[str, ...]:
@@ -33,7 +48,7 @@ def renamed(names: Sequence[str], reserved: Sequence[str] = ()) -> tuple[str, ..
     for name in names:
         made = re.sub(r"\W", "_", name, flags=re.ASCII)
         made = made if re.match("[A-Za-z]", made) and "__" not in made else "p" + re.sub("_+", "_", made)
-        made = f"a_{made}" if made.startswith("px_") else made                  # the export's own
+        made = f"a_{made}" if made.startswith(("px_", "PTXKIT_")) else made     # the export's own
         while made in KEYWORDS or _TAKEN.fullmatch(made) or made in reserved or made in found:
             made += "_" if not made.endswith("_") else "2"
         found.append(made)

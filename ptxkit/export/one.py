@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.toolchain import assemble
 from . import text
-from .exported import Argument, Entry, Exported, ExportError
+from .exported import Argument, Entry, Exported
 from .folder import write
 from .kernel import entry
-from .names import identifier
+from .names import check_name
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -25,9 +25,7 @@ def export(traced: Traced, folder: str | PathLike[str], *, name: str | None = No
     """Write NAME.cubin, NAME.h and NAME.c of a traced kernel into a folder. Raises ExportError, AssembleError or NoToolError, and then
     leaves the folder as it was."""
     name = traced.name if name is None else name
-    if not identifier(name):
-        raise ExportError(f"{name!r} cannot begin the names of C functions: give name= (--name), a word of letters, digits and _ that is "
-                          "no keyword of C or C++")
+    check_name(name)
     assembly = assemble(traced.ptx(locs=True), traced.module.target[0], lines=traced.positions(), exact_lines=True)
     made = entry(traced, assembly, reserved(traced))
     head = prototype(name, made)

@@ -393,10 +393,10 @@ def test_files_are_not_overwritten_unless_asked(tmp_path: Path) -> None:
 
 
 def test_names_of_c() -> None:
-    every = ("good", "Also_9", "int", "9a", "a-b", "a__b", "_a", "template", "é")
-    assert [name for name in every if identifier(name)] == ["good", "Also_9"]
-    assert renamed(["int", "x", "x_", "new", "a$b", "_p", "stream", "px_said"], ["stream", "x"]) == (
-        "int_", "x_", "x_2", "new_", "a_b", "p_p", "stream_", "a_px_said")
+    every = ("good", "Also_9", "pxs", "int", "9a", "a-b", "a__b", "_a", "template", "é", "px", "PX", "Px_a", "px_group", "pxg")
+    assert [name for name in every if identifier(name)] == ["good", "Also_9", "pxs"]
+    assert renamed(["int", "x", "x_", "new", "a$b", "_p", "stream", "px_said", "PTXKIT_k_H"], ["stream", "x"]) == (
+        "int_", "x_", "x_2", "new_", "a_b", "p_p", "stream_", "a_px_said", "a_PTXKIT_k_H")
     with pytest.raises(ExportError, match="'while' cannot begin the names of C functions"):
         vector_add.export("nowhere", name="while")
 
