@@ -11,7 +11,7 @@ from ptxkit.errors import LaunchError
 
 from . import cpu, handler, plans
 from .framework import batching, core, ffi, jax, jnp, mlir
-from .product import Product, by_columns, check, words
+from .product import Product, by_columns, check, divided, words
 
 _product: Any = core.Primitive("ptxkit_product")
 _product.multiple_results = True
@@ -101,7 +101,9 @@ def _on_gpu(context: Any, *operands: Any, product: Product) -> Any:
 def _batched(operands: Sequence[Any], dims: Sequence[Any], *, product: Product) -> tuple[list[Any], list[int]]:
     """Dense products and attention have batches of their own, and rows of several batches are rows of a group that has all. Of the others
     each is computed after the one before."""
-    given = {name: operand if dim is None else jnp.moveaxis(operand, dim, 0)
+    mapped = [(jax.typeof(operand).sharding, dim) for operand, dim in zip(operands, dims, strict=True) if dim is not None]
+    part, mesh = mapped[0][0].spec[mapped[0][1]], mapped[0][0].mesh
+    given = {name: divided(operand if dim is None else jnp.moveaxis(operand, dim, 0))
              for name, operand, dim in zip(product.names, operands, dims, strict=True)}
     along = {name for name, dim in zip(product.names, dims, strict=True) if dim is not None}
     scales = {name for name in ("a_scale", "b_scale") if name in given}
@@ -116,7 +118,7 @@ def _batched(operands: Sequence[Any], dims: Sequence[Any], *, product: Product) 
         results = [_as_batch(given, along, product)]
     else:
         results = _one_by_one(given, along, product)
-    return results, [0] * len(results)
+    return [divided(result, part, mesh) for result in results], [0] * len(results)
 
 
 def _one_by_one(given: dict[str, Any], along: set[str], product: Product) -> list[Any]:

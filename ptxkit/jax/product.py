@@ -44,7 +44,8 @@ def word_of(dtype: Any, name: str) -> str:
 
 
 def arrays(needed: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Arguments as jax arrays, by name. Optional ones that are None are left out. Raises LaunchError for what is no array."""
+    """Arguments as jax arrays, by name, which on a mesh with explicit axes are whole on each device. Optional ones that are None are left
+    out. Raises LaunchError for what is no array."""
     found: dict[str, Any] = {}
     for name, value in (*needed.items(), *(pair for pair in (optional or {}).items() if pair[1] is not None)):
         try:
@@ -53,7 +54,16 @@ def arrays(needed: Mapping[str, Any], optional: Mapping[str, Any] | None = None)
             raise LaunchError(f"{name} is {'None' if value is None else type(value).__name__}: it must be an array") from None
         if jnp.issubdtype(found[name].dtype, jax.dtypes.extended):
             raise LaunchError(f"{name} has elements of {found[name].dtype}, such as keys of jax.random: they are no numbers")
+        found[name] = divided(found[name])
     return found
+
+
+def divided(array: Any, first: Any = None, mesh: Any = None) -> Any:
+    """On a mesh with explicit axes the array with its first extent divided along this axis, None for none, and the others whole on each
+    device. Its gradient is divided as it was. `mesh` None: that of the array."""
+    seen = jax.typeof(array).sharding
+    wanted = jax.sharding.PartitionSpec(*(first if axis == 0 else None for axis in range(array.ndim)))
+    return array if seen.spec == wanted else jax.sharding.reshard(array, jax.sharding.NamedSharding(mesh or seen.mesh, wanted))
 
 
 def check_integers(name: str, array: Any) -> None:
@@ -153,5 +163,5 @@ def nbytes(array: ArrayView) -> int:
     return math.prod(array.shape) * TYPES[array.dtype].bits // 8
 
 
-__all__ = ["Call", "Product", "arrays", "by_columns", "check", "check_integers", "dtype_of", "heads_before_rows", "nbytes", "read", "view",
-           "views", "word_of", "words"]
+__all__ = ["Call", "Product", "arrays", "by_columns", "check", "check_integers", "divided", "dtype_of", "heads_before_rows", "nbytes",
+           "read", "view", "views", "word_of", "words"]

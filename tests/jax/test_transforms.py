@@ -106,7 +106,7 @@ def _int(*shape: int) -> Any:
     return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
-@pytest.mark.parametrize(("function", "floats", "integers"), [
+GRADIENTS = pytest.mark.parametrize(("function", "floats", "integers"), [
     (lambda a, b, bias, c: gemm(a, b, bias, c=c, residual=c, beta=0.5, activation="gelu"),
      [_float(2, 8, 16), _float(16, 24), _float(24), _float(2, 8, 24)], []),
     (lambda a, b: gated_gemm(a, b), [_float(2, 8, 16), _float(16, 24)], []),
@@ -117,6 +117,10 @@ def _int(*shape: int) -> Any:
     (lambda q, k: attention(q, k, k, is_causal=True, return_lse=True), [_float(1, 9, 4, 64), _float(1, 9, 2, 64)], []),
     (lambda q, k, starts: attention(q, k, k, cu_seqlens=starts, return_lse=True), [_float(9, 4, 64), _float(9, 2, 64)], [_int(3)]),
 ], ids=["gemm", "gated", "groups", "along k", "combine", "attention", "packed"])
+"""Functions with gradients, and their arguments."""
+
+
+@GRADIENTS
 def test_gradients_promote_no_ranks_and_no_types(function: Any, floats: list[Any], integers: list[Any]) -> None:
     """Programs may forbid both; what jax then refuses is refused while it traces."""
     def loss(*given: Any) -> Any:
@@ -172,6 +176,37 @@ def test_a_column_and_a_row_parallel_layer_and_their_gradients(mesh: Any) -> Non
 def test_sharded_arguments_outside_of_shard_map_are_gathered(mesh: Any) -> None:
     x, w = drawn(0, (32, 16), jnp.bfloat16), drawn(1, (16, 24), jnp.bfloat16)
     close(jax.jit(gemm)(jax.device_put(x, NamedSharding(mesh, P("d"))), jax.device_put(w, NamedSharding(mesh, P()))), exact(x) @ exact(w))
+
+
+@GRADIENTS
+def test_gradients_are_divided_as_their_arguments_on_a_mesh_with_explicit_axes(mesh: Any, function: Any, floats: list[Any],
+                                                                               integers: list[Any]) -> None:
+    explicit = jax.make_mesh((DEVICES,), ("d",), axis_types=(AxisType.Explicit,), devices=mesh.devices.flatten())
+
+    def split(each: Any, first: bool = False) -> Any:
+        """Along the first extent that can be, or the last."""
+        axes = [axis for axis, extent in enumerate(each.shape) if extent % DEVICES == 0]
+        at = axes[0 if first else -1] if axes else None
+        return jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=NamedSharding(explicit, P(*("d" if axis == at else None
+                                                                                                 for axis in range(len(each.shape))))))
+
+    def loss(*given: Any) -> Any:
+        return sum(each.astype(jnp.float32).sum() for each in jax.tree.leaves(function(*given)))
+
+    with jax.set_mesh(explicit):
+        for first in (True, False):
+            given = [split(each, first) for each in (*floats, *integers)]
+            found = jax.jit(jax.grad(loss, tuple(range(len(floats))))).trace(*given).out_info
+            assert [each.sharding.spec for each in found] == [each.sharding.spec for each in given[:len(floats)]]
+
+
+def test_a_divided_batch_of_products_on_a_mesh_with_explicit_axes(mesh: Any) -> None:
+    explicit = jax.make_mesh((DEVICES,), ("d",), axis_types=(AxisType.Explicit,), devices=mesh.devices.flatten())
+    x, w = drawn(0, (2, 8, 16), jnp.bfloat16), drawn(1, (16, 24), jnp.bfloat16)
+    with jax.set_mesh(explicit):
+        found = jax.jit(jax.grad(lambda x: jax.vmap(lambda x: gemm(x, w))(x).astype(jnp.float32).sum()))(jax.device_put(x, P("d")))
+    assert found.sharding.spec == P("d", None, None)
+    close(found, np.broadcast_to(exact(w).sum(1), (2, 8, 16)))
 
 
 def test_a_program_may_end_before_its_products() -> None:
