@@ -15,11 +15,8 @@ import logging
 import operator
 import os
 import re
-import secrets
-import shutil
 import stat
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from itertools import accumulate
@@ -66,7 +63,7 @@ def _write_whole(path: Path, data: bytes) -> None:
     target = Path(os.path.realpath(path))
     if before is not None and not os.access(target, os.W_OK):
         raise PermissionError(13, os.strerror(13), str(path))
-    aside = target.with_name(f"{ASIDE}{secrets.token_hex(8)}")
+    aside = target.with_name(f"{ASIDE}{os.urandom(8).hex()}")
     try:
         handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BLIND, 0o666)  # the umask applies
     except PermissionError:
@@ -211,6 +208,8 @@ _FOLDER = re.compile(r"ptxkit-(\d+)-(\d+)-(\d+)-\w+")
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
     """A folder of its own, removed afterwards; if this process is killed, by the next that makes one. Raises OSError."""
+    import tempfile  # with what it imports it takes as long as a tenth of importing `kernel`
+
     base = tempfile.gettempdir()
     _sweep(base)
     with tempfile.TemporaryDirectory(prefix=f"ptxkit-{_namespace()}-{os.getpid()}-{_started(os.getpid())}-", dir=base,
@@ -226,6 +225,8 @@ def _sweep(base: str) -> None:
             left = [entry.path for entry in entries if _is_left(entry)]
     except OSError:
         return
+    import shutil
+
     for path in left:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import stat
@@ -174,6 +173,8 @@ def _ptxas(wish: str | None) -> Path | Literal["driver"] | None:
 
 def unknown(environment: Mapping[str, str]) -> tuple[str, ...]:
     """A sentence for each PTXKIT_* variable that has no meaning."""
+    import difflib
+
     said = []
     words = [each.removeprefix("PTXKIT_") for each in VARIABLES]
     for name in sorted(name for name in environment if name.startswith("PTXKIT_") and name not in VARIABLES):
