@@ -234,12 +234,12 @@ class TileView(SharedAddress, Generic[T]):
         return TileView(self.layout, *self.plus(index, self.layout.span_stride), self.layout.span, self.outer)
 
     def lines(self, start: Index, count: int) -> TileView[T]:
-        """`count` strided lines from `start`, both multiples of 8; for a copy alone any that begin and end at multiples of 128 bytes."""
+        """`count` strided lines from `start`, both multiples of 8. Of other counts, for a copy alone, they begin and end at 128 bytes."""
         check_index(start)
-        unit = 8 if type(count) is int and count % 8 == 0 else 128 // self.layout.span_bytes
+        unit = next((n for n in (1, 2, 4) if n * self.layout.span_bytes % 128 == 0), 8) if type(count) is int and count % 8 else 8
         known = type(count) is int and count % unit == 0 and unit <= count <= self.outer
         if not known or (isinstance(start, int) and (start % unit or not 0 <= start <= self.outer - count)):
-            raise TraceError(f"lines {start} to {start}+{count!r} of a tile with {self.outer}: both are multiples of 8 within it, "
+            raise TraceError(f"lines {start} to {start}+{count!r} of a tile with {self.outer}: both are multiples of {unit} within it, "
                              "an index and an int")
         return TileView(self.layout, *self.plus(start, self.layout.span_bytes), self.inner, count)
 

@@ -65,6 +65,11 @@ def m64_blocks(tile: Tile, schedule: Schedule) -> int:
     return tile.BM // ROWS // shared
 
 
+def column_unit(b_major: str) -> int:
+    """What the columns of each of two warpgroups that share them are a multiple of."""
+    return 8 if b_major == "k" else SPAN
+
+
 def own_columns(tile: Tile, schedule: Schedule) -> int:
     """The columns of a tile that one mma warpgroup multiplies."""
     return tile.BN // schedule.warpgroups if isinstance(schedule, Cooperative) and schedule.share == "columns" else tile.BN
@@ -132,7 +137,8 @@ def register_problem(tile: Tile, schedule: Schedule, accumulator: type[Scalar] =
     """The reason if an mma thread cannot hold its sums, else None."""
     count = warpgroups_of(schedule)
     if count == 3 and tile.BN * accumulator.bits // 64 > MAX_FRAGMENT_OF_512:
-        return f"one wgmma of {tile.BN} columns takes more registers than a thread of 512 has at entry: take BN=192 or fewer warpgroups"
+        return (f"the sums of {tile.BN} columns take more registers than a thread of 512 has at entry: take BN=192, or two warpgroups with "
+                "share=\"columns\"")
     has, needs = mma_registers(schedule, copying), accumulator_registers(tile, schedule, accumulator)
     if needs > has - SPARE_REGISTERS[count]:
         return (f"the sums of {tile.BM}x{tile.BN} take {needs} registers of an mma thread, which has {has} and can keep "
@@ -203,7 +209,7 @@ def default_warpgroups(BM: int, share: Share = "rows") -> Literal[1, 2, 3]:
     return 2 if BM == 4 * ROWS else 1 if BM == ROWS else 3 if BM >= 3 * ROWS else 2
 
 
-__all__ = ["BARRIER_BYTES", "SPAN", "STAGE_BYTES", "accumulator_registers", "buffers_problem", "copied_lines", "copying_arrivals",
-           "deepest_ring", "default_warpgroups", "m64_blocks", "mma_registers", "own_columns", "promoted", "promoted_by_halves",
-           "raw_bytes", "register_problem", "ring_bytes", "spanned", "stage_bytes", "staging_bytes", "store_boxes", "sums_of", "threads",
-           "warpgroups_of", "when_scales_are_read"]
+__all__ = ["BARRIER_BYTES", "SPAN", "STAGE_BYTES", "accumulator_registers", "buffers_problem", "column_unit", "copied_lines",
+           "copying_arrivals", "deepest_ring", "default_warpgroups", "m64_blocks", "mma_registers", "own_columns", "promoted",
+           "promoted_by_halves", "raw_bytes", "register_problem", "ring_bytes", "spanned", "stage_bytes", "staging_bytes", "store_boxes",
+           "sums_of", "threads", "warpgroups_of", "when_scales_are_read"]

@@ -307,9 +307,10 @@ class DenseConfig(TiledConfig):
         by_columns = isinstance(self.schedule, Cooperative) and self.schedule.share == "columns"
         if (tile.wide or by_columns) and (budget.promoted(sums) or isinstance(self.scheduler, SplitK | StreamK) or self.by_threads):
             what = "warpgroups that share columns" if by_columns else f"tiles of {tile.BN} columns"
-            return f"{what} need TensorCoreSums(), tensor copies and Static() or Dynamic(): take share=\"rows\" and BN up to 256"
-        if by_columns and self.own_columns % (8 if operands.b_major == "k" else budget.SPAN):
-            unit = 16 if operands.b_major == "k" else 2 * budget.SPAN
+            otherwise = "share=\"rows\"" if by_columns else "BN up to 256"
+            return f"{what} need TensorCoreSums(), tensor copies and Static() or Dynamic(): take {otherwise}"
+        unit = 2 * budget.column_unit(operands.b_major)
+        if by_columns and tile.BN % unit:
             return f"two warpgroups cannot share {tile.BN} columns: take a multiple of {unit} for such an operand, or share=\"rows\""
         if tile.BK * operands.a.bits // 8 % budget.STAGE_BYTES:
             return f"BK is a multiple of {budget.STAGE_BYTES * 8 // operands.a.bits} for {operands.a.__name__}, not {tile.BK}"

@@ -51,7 +51,7 @@ class Tile:
 
     @property
     def wide(self) -> bool:
-        """Whether the columns are copied in two boxes, and multiplied by two instructions."""
+        """Whether there are more columns than one wgmma or one tensor copy can have."""
         return self.BN > 256
 
 

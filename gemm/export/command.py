@@ -9,7 +9,7 @@ from ptxkit.cli.errors import UsageError
 from ptxkit.cli.numbers import positive
 from ptxkit.cli.paths import named
 from ptxkit.errors import LaunchError
-from ptxkit.export.kernel import ExportError
+from ptxkit.export.exported import ExportError
 
 from ..config.parts import ConfigError
 from ..tools import options as shared

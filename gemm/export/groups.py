@@ -10,7 +10,8 @@ from typing import Any
 from ptxkit.cards import Card
 from ptxkit.dsl.arguments import FORMATS
 from ptxkit.export import text
-from ptxkit.export.kernel import Argument, Entry, ExportError, entry
+from ptxkit.export.exported import Argument, Entry, ExportError
+from ptxkit.export.kernel import entry
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.runtime.launcher import fetch_modes
 from ptxkit.types import TYPES

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ptxkit.dsl.arguments import FORMATS
 from ptxkit.dsl.parameters import Parameter
-from ptxkit.export.kernel import Argument, Entry, ExportError, entry
+from ptxkit.export.exported import Argument, Entry, ExportError
+from ptxkit.export.kernel import entry
 from ptxkit.runtime.launcher import fetch_modes
 from ptxkit.runtime.toolchain import assemble
 from ptxkit.types import TYPES

@@ -22,7 +22,7 @@ LOAD_ALL = ("Loads every kernel for the thread's current context. Without it a k
             "stream is captured.")
 ORDER = ("Where tiles are computed along a curve it makes the curve's table on the device, which the first launch would do: call it for",
          "the same extents before a stream is captured.")
-"""What a workspace's size has of it in a pack, whose rows are not known when it is loaded."""
+"""Is added to WORKSPACE in a pack, where load does not know the rows yet."""
 WORKSPACE = ("The bytes of workspace that it needs on the device of the thread's context; 0: it needs none. A workspace is device memory",
              "at a multiple of 16 bytes. One launch at a time may use it: give each stream its own.")
 PREPARE = ("Clears what a workspace must have cleared before its first product. Later products leave it cleared.",)

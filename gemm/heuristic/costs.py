@@ -179,7 +179,7 @@ class Columns:
     BM: Values
     BN: Values
     warpgroups: Values
-    blocks: Values                              # of 64 rows that one warpgroup stores
+    blocks: Values                              # of 64 rows by all columns that one warpgroup stores; a fraction if they share columns
     pingpong: Values
     cluster_m: Values
     cluster_n: Values

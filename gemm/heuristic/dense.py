@@ -116,11 +116,11 @@ def _held_back(seen: Columns, known: Any, most: int) -> Columns:
     """With `NOT_MEASURED` for what no fit has seen, of products of up to `most` rows."""
     unlike = (seen.splits > 1) & ((seen.swapped > 0) | (seen.cluster_m * seen.cluster_n > 1))
     shared_out = np.mod(seen.BN, 8 * seen.cluster_m) > 0
-    doubtful = (_of_batches(seen) | (seen.BM == THREE_BLOCKS) | unlike | _between(seen) | shared_out) & ~known & (most > ONE_BLOCK)
+    doubtful = (_of_batches(seen) | (seen.BM == THREE_BLOCKS) | unlike | _odd_widths(seen) | shared_out) & ~known & (most > ONE_BLOCK)
     return replace(seen, factor=np.where(doubtful, seen.factor * NOT_MEASURED, seen.factor))
 
 
-def _between(seen: Columns) -> Any:
+def _odd_widths(seen: Columns) -> Any:
     """Tiles whose columns are no multiple of 16, or more than one instruction has. Of an operand that is copied in whole spans they are not
     worth it if more is copied than they have: of 672 products those took up to 1.2 times as long as the model says."""
     return (np.mod(seen.BN, 16) > 0) | (seen.BN > 256)
@@ -189,7 +189,7 @@ def _possible(problem: Problem, seen: Columns) -> Any:
     there = (seen.resident >= together) & ~few & ~(cut & problem.invariant)
     if problem.batches is None and not few_rows(problem):
         there &= ~_of_batches(seen)
-    streams = ((seen.stream == 0) | (depth > SHALLOW)) & (seen.held <= np.where(_between(seen), 1, MOST_HELD) * seen.BN)
+    streams = ((seen.stream == 0) | (depth > SHALLOW)) & (seen.held <= np.where(_odd_widths(seen), 1, MOST_HELD) * seen.BN)
     return np.where(seen.splits > 1, split, True) & (many | ~long_store) & streams & there
 
 

@@ -59,7 +59,7 @@ def _of_tile(one: Structure, operands: Operands) -> tuple[int, int, int]:
     operands = operands.swapped if one.swap_ab else operands
     if budget.register_problem(tile, how, operands.accumulator) is not None:
         return 0, 0, 0
-    if columns < tile.BN and columns % (8 if operands.b_major == "k" else budget.SPAN):
+    if columns < tile.BN and columns % budget.column_unit(operands.b_major):
         return 0, 0, 0
     spans = (one.swap_ab or columns * operands.out.bits % 256 == 0) and operands.out.bits > 8
     return (budget.stage_bytes(budget.spanned(tile, operands.b_major), operands.a, operands.b) + budget.BARRIER_BYTES,

@@ -48,7 +48,7 @@ CLUSTERS = (ClusterShape(), ClusterShape(2, 1), ClusterShape(1, 2))
 LARGE_CLUSTERS = (ClusterShape(2, 2), ClusterShape(4, 1), ClusterShape(1, 4))   # worth it where copies take long: lines that straddle
 SPLITS = (2, 3, 4, 5, 6, 8, 12, 16)
 SPLITS_IN_CLUSTER = (2, 4, 8)
-FEWEST_BY_COLUMNS = 176         # columns of 192 rows from which two warpgroups share them: three would need more registers
+MOST_OF_THREE = 176             # columns of 192 rows that three warpgroups share: 192 and all that a fusion can add spill
 MOST_BETWEEN = 136              # columns of one m64 block, between others
 MOST_IN_LARGE = 8               # splits, at most, where CTAs share operands in clusters of four
 SHARING_SPLIT = 128 * 96        # elements of a tile from which CTAs that split K also share operands, or A and B are swapped
@@ -129,7 +129,7 @@ def structures(most: int = 256) -> tuple[Structure, ...]:
 
 def _structures(most: int) -> Iterator[Structure]:
     for BM, BN in itertools.product([rows for rows in (64, 128, THREE_BLOCKS, 256) if rows <= most], WIDTHS):
-        if BM == THREE_BLOCKS and BN > 176:     # 192 columns and all that a fusion can add spill
+        if BM == THREE_BLOCKS and BN > MOST_OF_THREE:
             continue
         tile = Tile(BM, BN)
         ways: list[Schedule] = [Cooperative()]
@@ -163,16 +163,16 @@ def _structures(most: int) -> Iterator[Structure]:
 
 
 def _between() -> Iterator[Structure]:
-    """Tiles that fit extents which no other fits: one wave of 132 CTAs is 1,169 x 1,600 in tiles of 128 columns of D by 120 rows."""
+    """Tiles that fit extents which no other fits: 1,169 x 1,600 is 130 tiles of 128 columns of D by 120 rows, one wave."""
     for BM, BN in itertools.product((64, 128, THREE_BLOCKS, 256), BETWEEN):
-        if {64: MOST_BETWEEN, THREE_BLOCKS: 176}.get(BM, BN) < BN:
+        if {64: MOST_BETWEEN, THREE_BLOCKS: MOST_OF_THREE}.get(BM, BN) < BN:
             continue
         for how in (Cooperative(), Pingpong()) if BM <= 128 else (Cooperative(),):
             for cluster in (*CLUSTERS, *LARGE_CLUSTERS):
                 yield Structure(Tile(BM, BN), how, Static(cluster=cluster), swap_ab=True)
     for BN, cluster, swaps in itertools.product(WIDE, CLUSTERS, (False, True)):
         yield Structure(Tile(128, BN), Cooperative(), Static(cluster=cluster), swap_ab=swaps)
-    for BN, cluster, swaps in itertools.product(range(FEWEST_BY_COLUMNS, 257, 16), CLUSTERS, (False, True)):
+    for BN, cluster, swaps in itertools.product(range(MOST_OF_THREE, 257, 16), CLUSTERS, (False, True)):
         if swaps or BN % 32 == 0:
             yield Structure(Tile(THREE_BLOCKS, BN), Cooperative(share="columns"), Static(cluster=cluster), swap_ab=swaps)
 
@@ -188,7 +188,7 @@ def _few_swapped() -> Iterator[Structure]:
 def _swapped(widths: tuple[int, ...]) -> Iterator[Structure]:
     """Tiles of BM columns of D by BN rows. The number of rows of D does not bound BM."""
     for BM, BN in itertools.product((64, 128, THREE_BLOCKS, 256), widths):
-        if BM == THREE_BLOCKS and BN > 176:
+        if BM == THREE_BLOCKS and BN > MOST_OF_THREE:
             continue
         tile = Tile(BM, BN)
         for how in (Cooperative(), Pingpong()) if BM <= 128 and BN >= 64 else (Cooperative(),):

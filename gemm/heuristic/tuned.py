@@ -54,7 +54,7 @@ def knobs(config: DenseConfig, problem: Problem) -> dict[str, Any]:
              **({"ahead": config.loads.ahead} if isinstance(config.loads, CopiedLoads) and config.loads.ahead else {})}
     for path in DERIVED:
         shorter = _without(found, path)
-        with suppress(ConfigError):                # where no such configuration has the derived value
+        with suppress(ConfigError):                # where the shorter form is not legal
             if shorter != found and revive(shorter, problem) == config:
                 found = shorter
     short = {name: _name_alone(value) for name, value in found.items()}

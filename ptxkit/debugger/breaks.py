@@ -138,5 +138,3 @@ class Stop:
         return framed(pre(str(self), wrapped=True))
 
     __repr__ = __str__
-
-

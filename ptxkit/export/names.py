@@ -22,17 +22,17 @@ KEYWORDS = frozenset([
 """Of C and C++, and macros that their headers or compilers define."""
 _TAKEN = re.compile(r"[A-Z][A-Z0-9_]+[A-Z0-9]|\w+_t", re.ASCII)
 """As macros are written, EOF and SIZE_MAX, and as types of the headers are, uint32_t."""
-
-
 _OWN = re.compile(r"pxg?(_\w*)?", re.ASCII | re.IGNORECASE)
 """What the C file's own functions and constants are called."""
+_GUARD = "PTXKIT_"              # begins the name of the header's guard
 
 
 def check_name(name: str) -> None:
     """Raise ExportError unless the functions of an export may begin so."""
     if not identifier(name):
         raise ExportError(f"{name!r} cannot begin the names of C functions: give name= (--name), a word of letters, digits and single _ "
-                          "that begins with a letter, is no keyword of C or C++ and does not begin with px_, as names within the C file do")
+                          "that begins with a letter and is no keyword of C or C++; it is not px or pxg, and does not begin with px_ or "
+                          "pxg_, as names within the C file do")
 
 
 def identifier(name: str) -> bool:
@@ -48,7 +48,7 @@ def renamed(names: Sequence[str], reserved: Sequence[str] = ()) -> tuple[str, ..
     for name in names:
         made = re.sub(r"\W", "_", name, flags=re.ASCII)
         made = made if re.match("[A-Za-z]", made) and "__" not in made else "p" + re.sub("_+", "_", made)
-        made = f"a_{made}" if made.startswith(("px_", "PTXKIT_")) else made     # the export's own
+        made = f"a_{made}" if _OWN.fullmatch(made) or made.startswith(_GUARD) else made
         while made in KEYWORDS or _TAKEN.fullmatch(made) or made in reserved or made in found:
             made += "_" if not made.endswith("_") else "2"
         found.append(made)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ptxkit.errors import LaunchError
+from ptxkit.gemm.problem.options import flag
 from ptxkit.runtime.arrays import ArrayView
 
 from .framework import jax
@@ -30,7 +31,7 @@ def cpu_device(*, check: bool = False) -> Iterator[None]:
     checker watches each kernel for races and misused barriers, and a finding is an error. Outside of all blocks a product of arrays on
     the CPU is refused. Blocks may be nested and belong to the thread; a function under jax.jit is traced inside and outside anew.
     """
-    with _wish("checked" if check or _wish.value == "checked" else "open"):
+    with _wish("checked" if flag("check", check) or _wish.value == "checked" else "open"):
         yield
 
 

@@ -25,7 +25,8 @@ def export(function: Any, *, platforms: Sequence[str] | None = None) -> Callable
     these options, and builds its kernels for its own card. For "cuda" a GPU must be there, since the size of a workspace is its card's;
     cards of one name have the same.
     """
-    if platforms is not None and (isinstance(platforms, str) or not REGISTERED.keys() >= {*platforms}):
+    several = isinstance(platforms, Sequence) and not isinstance(platforms, str)
+    if platforms is not None and not (several and platforms and all(name in list(REGISTERED) for name in platforms)):
         raise LaunchError(f"platforms={platforms!r}: products run on these, given as a sequence: {', '.join(REGISTERED)}")
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     made: Callable[..., Any] = jax_export.export(jitted, platforms=platforms,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..sim.tasks import Group
     from ..sim.warpgroup import Product, WGroup
 
+
 class Recorder(Observer, Record):
     """Writes the record of a run while it is told of it."""
 

@@ -112,7 +112,11 @@ class Arguments:
 
     def allocation(self, name: str) -> Allocation:
         """The memory of the argument of that name."""
-        return next(allocation for allocation in self._allocations if allocation.name == name)
+        found = next((allocation for allocation in self._allocations if allocation.name == name), None)
+        if found is None:
+            there = ", ".join(allocation.name for allocation in self._allocations)
+            raise SimulationError(f"{name!r} is no argument with memory of its own: there are {there or 'none'}")
+        return found
 
     def part_of(self, index: int) -> tuple[int, int] | None:
         """The bytes of global memory (first, behind the last) of an argument; None where it is no array."""

@@ -496,4 +496,3 @@ class Machine:
 
     def trap(self, f: Fragment, mask: int, op: Op) -> None:
         raise Fault("trap", f"{f.warp!r} executes trap", "", op)
-

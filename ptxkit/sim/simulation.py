@@ -270,5 +270,3 @@ def _stats(machine: Machine) -> Stats:
              for verb, count in zip(("read", "write"), counts, strict=True) if count}
     return Stats(sum(opcodes.values()), dict(sorted(opcodes.items(), key=lambda item: -item[1])), machine.bank_conflicts,
                  machine.barrier_waits, moved)
-
-

@@ -1,4 +1,4 @@
-"""What anybody is told of the machine: as much of its parts as messages and pages name."""
+"""Protocols of the machine's parts, with what messages and pages name of them."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ptxkit.errors import LaunchError
+from ptxkit.gemm.problem.options import flag
 from ptxkit.runtime.launch import refuse_gradients
 
 from .framework import torch
@@ -41,13 +42,14 @@ def cpu_device(*, check: bool = False) -> Iterator[None]:
     is refused. Blocks may be nested; they are the process's, so that the threads of autograd are inside, too.
     """
     _numpy_types()
+    checks = flag("check", check)
     _uses.open += 1
-    _uses.checking += check
+    _uses.checking += checks
     try:
         yield
     finally:
         _uses.open -= 1
-        _uses.checking -= check
+        _uses.checking -= checks
 
 
 def require(name: str = "a") -> None:

@@ -306,7 +306,8 @@ def refuse_fp8_result(out: Any, out_dtype: Any) -> None:
     """Raise LaunchError for a result that has scales, which no operator returns."""
     dtype = out_dtype if out is None else out.dtype
     if dtype is not None and dtype.itemsize == 1:
-        raise LaunchError(f"out has elements of {dtype}: results of groups and gates have them with scales of their own, which "
+        what = "out_dtype is" if out is None else "out has elements of"
+        raise LaunchError(f"{what} {dtype}: results of groups and gates have that with scales of their own, which "
                           "ptxkit.gemm.group_gemm writes (out_scale); take bfloat16, float16 or float32 here")
 
 

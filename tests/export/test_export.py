@@ -22,7 +22,7 @@ from ptxkit import Kernel, Ptr, Reg, TensorMap, kernel, smem
 from ptxkit.cli.main import main
 from ptxkit.dsl.raw import Param
 from ptxkit.errors import PtxkitError
-from ptxkit.export.kernel import ExportError
+from ptxkit.export.exported import ExportError
 from ptxkit.export.names import identifier, renamed
 from ptxkit.export.text import INCLUDES
 from ptxkit.gemm.export.choices import Layer

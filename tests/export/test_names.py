@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ptxkit.cards import H200
+from ptxkit.export.exported import ExportError
 from ptxkit.export.folder import write
-from ptxkit.export.kernel import ExportError
 from ptxkit.gemm.export import text
 from ptxkit.gemm.export.choices import model_tables
 from ptxkit.gemm.export.groups import group_header

@@ -133,6 +133,9 @@ REFUSED: tuple[tuple[Callable[[], Any], str], ...] = (
     (lambda: ClusterShape(3, 1), "m is 1, 2 or 4"), (lambda: ClusterShape(4, 4), "at most 8 CTAs, not 4 x 4"),  # type: ignore[arg-type]
     (lambda: DenseConfig(tile=Tile(128, 304), scheduler=StreamK()), "tiles of 304 columns need TensorCoreSums(), tensor copies and Static"),
     (lambda: DenseConfig(tile=Tile(128, 128), schedule=Cooperative(share="columns"), scheduler=SplitK(2)), "share columns need"),
+    (lambda: DenseConfig(tile=Tile(64, 272), loads=CopiedLoads(), store=Direct()), "Static() or Dynamic(): take BN up to 256"),
+    (lambda: DenseConfig(Operands(e4m3, e4m3), Tile(128, 128), schedule=Cooperative(sums=BlockScaled(), share="columns")), "take share="),
+    (lambda: DenseConfig(tile=Tile(192, 304)), "the sums of 304 columns take more registers than a thread of 512 has at entry"),
     (lambda: DenseConfig(tile=Tile(192, 200), schedule=Cooperative(share="columns")), "share 200 columns: take a multiple of 16 for such"),
     (lambda: DenseConfig(Operands(b_major="mn"), Tile(192, 192), schedule=Cooperative(share="columns")), "take a multiple of 128"),
     (lambda: Cooperative(3, share="columns"), "two warpgroups share columns, not 3: take warpgroups=2"),

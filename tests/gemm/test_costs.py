@@ -24,8 +24,8 @@ from ptxkit.gemm.heuristic.tuned import knobs, tuned
 from ptxkit.gemm.heuristic.waves import WORTH_SPLITTING
 from ptxkit.gemm.launch.dense import check_config
 from ptxkit.gemm.launch.grid import Grid
-from ptxkit.gemm.tools import fit, further, grow, measured
-from ptxkit.gemm.tools.bench.shapes import drawn
+from ptxkit.gemm.tools import fit, further, grow, measured, sample
+from ptxkit.gemm.tools.bench.shapes import Problem, drawn
 from ptxkit.gemm.tools.explain import explained, lines
 from ptxkit.gemm.tools.grow import Growth
 from ptxkit.gemm.tools.problems import asked, described
@@ -206,12 +206,17 @@ def test_a_choice_is_taught_further_where_that_helps(tmp_path, monkeypatch, caps
         monkeypatch.setattr(further, name, value)
     known = dataclasses.replace(ask("m", 0.0, (0.0, 0.25)), few=False)
     monkeypatch.setattr(fit, "trees_of_card", lambda card: known)
+    every, _ = measured.pairs([kept], H200)
+    name, own = str(every.structure[0]), costs.of_card(H200)
+    unseen = dataclasses.replace(own, factors={word: value for word, value in own.factors.items() if word != name})
+    monkeypatch.setattr(fit, "of_card", lambda card: unseen if card == H200 else costs.of_card(card))
     assert main(["fit", str(data), "--card", "h200", "--further", "--output", str(path)]) == 0
     told = capsys.readouterr().out
     assert "held out, as it was" in told
     assert "held out, 10 trees of 2 questions" in told
     learned = corrections.read(tmp_path / "card.trees.json")
     assert len(learned) == 11
+    assert name in costs.read(path).factors
     assert costs.read(path).constants() == pytest.approx(costs.of_card(H200).constants(), rel=1e-3)
     assert main(["fit", str(data), "--card", "h200", "--further", "--start", "h100", "--output", str(path)]) == 0
     begun = costs.following(costs.of_card(H100), H100, H200)
@@ -258,6 +263,19 @@ def test_a_width_that_no_fit_has_seen_is_taken_for_what_is_beside_it():
                            ("192x208 by columns 1x2 swapped", 0.8), ("192x192 cooperative 1x2 swapped", 1.0),
                            ("128x120 pingpong 1x2", 1.0)):
         assert costs.factor(known, name) == pytest.approx(expected), name
+
+
+def test_a_sample_has_structures_that_no_fit_has_seen(monkeypatch):
+    """Besides the model's first, and each configuration once."""
+    own = costs.of_card(H200)
+    few = dataclasses.replace(own, factors={name: value for name, value in own.factors.items() if "128x" not in name})
+    monkeypatch.setattr(sample, "card_of", lambda device: H200)
+    monkeypatch.setattr(sample.driver, "current_device", lambda: 0)
+    monkeypatch.setattr(sample, "of_card", lambda card: few)
+    found = sample.near(described(Problem(1000, 2048, 1024, "bf16", "nt")), 24, random.Random(0))
+    assert len(set(found)) == len(found) > 24
+    beyond = [config for config in found[24:] if costs.structure(config) not in few.factors]
+    assert len(beyond) >= 24 // sample.OTHERS
 
 
 @pytest.mark.parametrize("operands", OPERANDS)

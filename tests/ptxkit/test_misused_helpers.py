@@ -171,6 +171,16 @@ def an_element_of_lines_for_a_copy(n: N) -> None:
     tile()[0].lines(n, 20).at(0, 0)
 
 
+@wrong("lines 0 to 0+18 of a tile with 64: both are multiples of 4 within it")
+def lines_of_160_bytes_that_do_not_end_at_128(n: N) -> None:
+    smem.tile(f32, (1, 64, 40), swizzle=0)[0].lines(0, 18)
+
+
+@wrong("lines 1 to 1+4 of a tile with 64: both are multiples of 4 within it")
+def a_line_that_does_not_begin_at_128_bytes(n: N) -> None:
+    smem.tile(f32, (1, 64, 8), swizzle=32)[0].lines(1, 4)
+
+
 @wrong("lines 4 to 4+8 of a tile with 64")
 def eight_lines_in_the_middle_of_the_pattern(n: N) -> None:
     tile()[0].lines(4, 8)

@@ -66,6 +66,12 @@ def test_who_is_no_observer() -> None:
         run("", parameters="", observers=Observer())
 
 
+def test_whose_buffer_is_that_of_marks() -> None:
+    out = np.zeros(32, np.uint32)
+    with pytest.raises(sim.SimulationError, match="'nope' is no argument with memory of its own: there are"):
+        run(OUT, out, marks="nope")
+
+
 def test_elections() -> None:
     body = OUT + "elect.sync %r1|%p1, 0xffffffff;\nmov.u32 %r2, 0;\n@%p1 mov.u32 %r2, 1;\nst.global.u32 [%rd1], %r2;"
     for schedule, lane in (("fifo", 0), ("elect-high", 31)):

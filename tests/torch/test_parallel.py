@@ -50,7 +50,7 @@ def test_two_gpus(name: str) -> None:
 
 @pytest.mark.skipif(torch.cuda.device_count() >= 99, reason="there are as many GPUs")
 def test_too_few_gpus_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With which the process ends, so that its status is 1."""
+    """The process ends with it, so that its status is 1."""
     monkeypatch.setattr(sys, "argv", ["tensor_parallel", "--processes", "99"])
     with pytest.raises(SystemExit) as end:
         runpy.run_module("examples.tensor_parallel", run_name="__main__")
