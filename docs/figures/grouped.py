@@ -45,6 +45,7 @@ RANDOM: dict[str, Callable[[], list[float]]] = {
     "grouped-random": lambda: [row[2] for row in record(GROUPED_RANDOM)["random"]["rows"]],
     "grouped-random.fresh": lambda: [row[2] for row in record(GROUPED_RANDOM)["random"]["fresh rows"]],
     "grouped-random.h200": lambda: record(RANDOM_H200)["random:8891:160:any8"],
+    "grouped-random.h200.shipped": lambda: record(RANDOM_H200)["random:8901:160:any8"],
     "grouped-random.h200.before": lambda: record(RANDOM_H200)["random:8871:160:any8"],
 }
 """How much longer torch takes, of group products with random lengths, by the title of their figures."""
