@@ -16,7 +16,7 @@ from tests import browser as browsers
 def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("PTXKIT_") and name != "PTXKIT_PTXAS"]:
         del os.environ[name]
-    gc.set_threshold(10_000, 10, 100_000)               # a full collection of a late run's millions of objects takes seconds: none is due
+    gc.set_threshold(10_000, 10, 100)                   # a full collection of a late run's millions of objects takes seconds: few are due
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each process that a test starts would compile all that it imports
     cache = getattr(config, "cache", None)  # absent with -p no:cacheprovider
     os.environ["PTXKIT_CACHE_DIR"] = str(cache.mkdir("cubins")) if cache is not None else "off"
