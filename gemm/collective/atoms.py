@@ -11,10 +11,11 @@ from ptxkit.ptx import cvt, mov, opcode
 from ptxkit.smem import TileView
 from ptxkit.types import Scalar, b64, f16, f32, pred, u16
 
+from ..config.parts import MOST_COLUMNS
+
 WARPGROUP = 128
 INSTRUCTION_BYTES = 32      # bytes of each row that one wgmma reads: its K
 ROWS = 64                   # of A and D in one wgmma
-MOST_COLUMNS = 256          # of B and D in one wgmma
 MAX_BOX = 256               # lines of one tensor copy
 
 
@@ -34,19 +35,22 @@ class Mma:
         return INSTRUCTION_BYTES * 8 // self.a.bits
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        """The columns of each instruction. The second begins at a whole span of an operand that is not contiguous along K."""
-        first = self.n if self.n <= MOST_COLUMNS else -(-self.n // 2 // ROWS) * ROWS
-        return (first,) if first == self.n else (first, self.n - first)
+    def parts(self) -> tuple[tuple[int, int], ...]:
+        """Of each instruction the first column, and the number of columns. The second instruction begins at a whole span of an operand that
+        is not contiguous along K."""
+        if self.n <= MOST_COLUMNS:
+            return ((0, self.n),)
+        first = -(-self.n // 2 // ROWS) * ROWS
+        return (0, first), (first, self.n - first)
 
     def opcode(self, columns: int = 0) -> Any:
         """The instruction for so many columns (0: all)."""
         a, b = ("tf32" if t is f32 else t.__name__ for t in (self.a, self.b))
         return opcode(f"wgmma.mma_async.sync.aligned.m64n{columns or self.n}k{self.k}.{self.accumulator.__name__}.{a}.{b}")
 
-    def registers(self, columns: int = 0) -> int:
-        """A thread's accumulator registers for 64 rows of so many columns (0: all)."""
-        return (columns or self.n) * self.accumulator.bits // 64
+    def registers(self, columns: int) -> int:
+        """A thread's accumulator registers for 64 rows of so many columns."""
+        return columns * self.accumulator.bits // 64
 
     def block(self, acc: Vec[Any, Any], index: int, m64: int = 0) -> list[Reg[f32]]:
         """A thread's four accumulators in columns 8 index to 8 index + 7, as f32. `m64` is the number of the block of rows.
@@ -93,4 +97,4 @@ def tensor_prefetch(tensormap: TensorMap, coordinates: tuple[Any, ...]) -> None:
     prefetch(tensormap, coordinates)
 
 
-__all__ = ["INSTRUCTION_BYTES", "MAX_BOX", "MOST_COLUMNS", "ROWS", "WARPGROUP", "Mma", "tensor_copy", "tensor_prefetch"]
+__all__ = ["INSTRUCTION_BYTES", "MAX_BOX", "ROWS", "WARPGROUP", "Mma", "tensor_copy", "tensor_prefetch"]

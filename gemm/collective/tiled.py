@@ -170,7 +170,7 @@ class TiledMma:
     @property
     def registers(self) -> int:
         """Accumulator registers per thread of an m64 block."""
-        return self.atom.registers()
+        return self.atom.registers(self.atom.n)
 
     def of_columns(self, columns: int) -> TiledMma:
         """The same operation on fewer columns of the tile."""
@@ -178,8 +178,8 @@ class TiledMma:
 
     def fragments(self) -> list[Vec[Any, Any]]:
         """Accumulators: one fragment per m64 block, not cleared."""
-        parts = [self.atom.opcode(columns) for columns in self.atom.widths]
-        return [Vec([register for opcode in parts for register in opcode.fragment(zero=False)]) for _ in range(self.m64_blocks)]
+        opcodes = [self.atom.opcode(columns) for _, columns in self.atom.parts]
+        return [Vec([register for opcode in opcodes for register in opcode.fragment(zero=False)]) for _ in range(self.m64_blocks)]
 
     def issue(self, acc: list[Vec[Any, Any]], a: TileView[Any], b: TileView[Any], accumulate: Reg[pred] | bool, first: int = 0,
               column: int = 0) -> None:
@@ -188,9 +188,9 @@ class TiledMma:
         Without `accumulate` the first instruction of a block overwrites its fragment.
         """
         for block, fragment in enumerate(acc, first):
-            for at, columns in zip((0, *self.atom.widths), self.atom.widths, strict=False):
-                opcode, begin = self.atom.opcode(columns), self.atom.registers(at) if at else 0
-                part = fragment[begin:begin + self.atom.registers(columns)]
+            for at, columns in self.atom.parts:
+                opcode = self.atom.opcode(columns)
+                part = fragment[self.atom.registers(at):self.atom.registers(at + columns)]
                 beside = self.columns + (column + at) if column + at else self.columns
                 for k in range(0, a.layout.columns, self.atom.k):
                     opcode(part, a.desc(k, mn=self.rows + block * ROWS), b.desc(k, mn=beside), accumulate if k == 0 else True)

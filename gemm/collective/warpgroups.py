@@ -12,7 +12,7 @@ from ptxkit.idioms import cluster_start
 from ptxkit.ptx import bar, griddepcontrol, mov, setmaxnreg
 from ptxkit.types import u32
 
-from ..config.parts import Pingpong, Schedule
+from ..config.parts import Pingpong, Schedule, shares_columns
 from .atoms import ROWS, WARPGROUP
 from .mainloop import REGISTERS
 
@@ -79,7 +79,7 @@ class MmaThread:
 def mma_threads(thread: Reg[u32], warpgroup: Reg[u32], mma_warpgroups: int, m64_blocks: int, schedule: Schedule, *,
                 keep: bool = False, columns: int = 0) -> Iterator[MmaThread]:
     """The threads of the mma warpgroups. They take over registers, unless all threads `keep` their own. With `Pingpong` each warpgroup has
-    a whole tile to itself. `columns`: of a tile that warpgroups share by columns, those that each has."""
+    a whole tile to itself. `columns`: those of a tile that each has, if they share them."""
     with else_():
         role("consumer")
         if mma_warpgroups in REGISTERS and not keep:
@@ -88,9 +88,9 @@ def mma_threads(thread: Reg[u32], warpgroup: Reg[u32], mma_warpgroups: int, m64_
         thread = thread & (WARPGROUP - 1)
         lane, warp = mov.u32(laneid), thread >> 5
         row, column = warp * 16 + (lane >> 2), (lane & 3) * 2
-        shares = not isinstance(schedule, Pingpong) and mma_warpgroups > 1
-        yield MmaThread(index, thread, lane, warp, row, column, m64_blocks, index * m64_blocks if shares and not columns else 0,
-                        index * columns if columns else 0)
+        rows = not isinstance(schedule, Pingpong) and mma_warpgroups > 1 and not shares_columns(schedule)
+        yield MmaThread(index, thread, lane, warp, row, column, m64_blocks, index * m64_blocks if rows else 0,
+                        index * columns if shares_columns(schedule) else 0)
 
 
 __all__ = ["MmaThread", "mma_threads", "producer_warpgroup", "start"]

@@ -33,6 +33,7 @@ from .parts import (
     TensorCoreSums,
     ThreadScaled,
     Tile,
+    shares_columns,
 )
 
 STAGE_BYTES = 128           # bytes of K in the narrowest stage
@@ -61,8 +62,7 @@ def promoted(sums: Sums) -> bool:
 
 def m64_blocks(tile: Tile, schedule: Schedule) -> int:
     """The m64 blocks of a tile that one mma warpgroup multiplies."""
-    shared = 1 if isinstance(schedule, Pingpong) or schedule.share == "columns" else schedule.warpgroups
-    return tile.BM // ROWS // shared
+    return tile.BM // ROWS // (1 if isinstance(schedule, Pingpong) or shares_columns(schedule) else schedule.warpgroups)
 
 
 def column_unit(b_major: str) -> int:
@@ -72,7 +72,7 @@ def column_unit(b_major: str) -> int:
 
 def own_columns(tile: Tile, schedule: Schedule) -> int:
     """The columns of a tile that one mma warpgroup multiplies."""
-    return tile.BN // schedule.warpgroups if isinstance(schedule, Cooperative) and schedule.share == "columns" else tile.BN
+    return tile.BN // warpgroups_of(schedule) if shares_columns(schedule) else tile.BN
 
 
 def threads(schedule: Schedule) -> int:

@@ -46,6 +46,7 @@ from .parts import (
     ThreadScaled,
     Tile,
     Transposed,
+    shares_columns,
 )
 from .tiled import TiledConfig
 
@@ -248,7 +249,7 @@ class DenseConfig(TiledConfig):
         words = [f"{tile.BM}x{tile.BN}x{tile.BK}" + (f" of {loads.a_rows} rows" if loads.a_rows else ""),
                  *["A and B swapped"] * self.swap_ab, f"{self.stages} stages",
                  "pingpong" if isinstance(self.schedule, Pingpong) else
-                 f"{self.warpgroups} mma warpgroup{'s' if self.warpgroups > 1 else ''}" + " by columns" * (self.own_columns < tile.BN)]
+                 f"{self.warpgroups} mma warpgroup{'s' if self.warpgroups > 1 else ''}" + " by columns" * shares_columns(self.schedule)]
         if self.multicast.size > 1:
             words.append(f"cluster {self.multicast.m}x{self.multicast.n}")
         if isinstance(self.scheduler, SplitK):
@@ -304,7 +305,7 @@ class DenseConfig(TiledConfig):
         operands, tile, loads, sums = self.multiplied, self.tile, self.loads, self.sums
         if self.by_threads and operands.b_major == "mn" and tile.BN % budget.SPAN:
             return f"BN is a multiple of {budget.SPAN} for an operand that threads copy and that is contiguous along N, not {tile.BN}"
-        by_columns = isinstance(self.schedule, Cooperative) and self.schedule.share == "columns"
+        by_columns = shares_columns(self.schedule)
         if (tile.wide or by_columns) and (budget.promoted(sums) or isinstance(self.scheduler, SplitK | StreamK) or self.by_threads):
             what = "warpgroups that share columns" if by_columns else f"tiles of {tile.BN} columns"
             otherwise = "share=\"rows\"" if by_columns else "BN up to 256"

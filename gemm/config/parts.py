@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, get_args
 from ptxkit.dsl.values import FieldError
 
 ROWS = 64                   # rows of an m64 block: of A and D in one wgmma
+MOST_COLUMNS = 256          # of B and D in one wgmma
 MAX_STAGES = 16
 MAX_CLUSTER = 8             # CTAs of a portable cluster size
 MAX_SPLITS = 16
@@ -44,7 +45,7 @@ class Tile:
 
     def __post_init__(self) -> None:
         chosen("BM", self.BM, (64, 128, 192, 256))
-        unit = 8 if self.BN <= 256 else 16
+        unit = 16 if self.wide else 8
         if self.BN % unit or not 8 <= self.BN <= 384:
             raise ConfigError(f"BN is a multiple of 8 up to 256 or of 16 up to 384, not {self.BN}: take "
                               f"{max(8, min(384, round(self.BN / unit) * unit))}")
@@ -52,7 +53,7 @@ class Tile:
     @property
     def wide(self) -> bool:
         """Whether there are more columns than one wgmma or one tensor copy can have."""
-        return self.BN > 256
+        return self.BN > MOST_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,11 @@ class Pingpong:
 
 
 Schedule = Cooperative | Pingpong
+
+
+def shares_columns(schedule: Schedule) -> bool:
+    """Whether the mma warpgroups share the columns of a tile, not its rows."""
+    return isinstance(schedule, Cooperative) and schedule.share == "columns"
 
 
 @dataclass(frozen=True, slots=True)

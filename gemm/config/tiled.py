@@ -12,7 +12,7 @@ from ptxkit.types import Scalar
 
 from ..collective.mainloop_promoted import MIN_UNROLLED_STAGES
 from . import budget
-from .parts import Cooperative, Pingpong, Sums, Tile
+from .parts import Cooperative, Pingpong, Sums, Tile, shares_columns
 
 PINGPONG_BYTES = 16         # the mbarriers of an ordered barrier
 
@@ -67,7 +67,7 @@ class TiledConfig:
 
     def _ungrouped_problem(self) -> str | None:
         """The reason if a tile is none of groups: wide, or with warpgroups that share its columns."""
-        if isinstance(self.schedule, Cooperative) and self.schedule.share == "columns":
+        if shares_columns(self.schedule):
             return "warpgroups share the rows of a tile of groups: take share=\"rows\""
         return f"tiles of groups have up to 256 columns, not {self.tile.BN}" if self.tile.wide else None
 

@@ -23,7 +23,7 @@ from ptxkit.smem import SHARED_LIMIT
 from ..collective.atoms import WARPGROUP
 from ..config.budget import STAGE_BYTES
 from ..config.dense import DenseConfig
-from ..config.parts import MAX_CLUSTER, ROWS, Pingpong, SplitK, StreamK, Swizzle
+from ..config.parts import MAX_CLUSTER, ROWS, Pingpong, SplitK, StreamK, Swizzle, shares_columns
 from ..problem.dense import Problem
 from ..scheduler.stream_k import MIN_STAGES_OF_PART
 from .space import SHORT_RINGS, WHOLE, Structure, shared_by
@@ -105,7 +105,7 @@ def structure(config: DenseConfig | Structure) -> str:
     """What a factor belongs to: "128x256 cooperative 2x1", "64x128 cooperative split cluster", "128x192 cooperative split workspace
     2x1", "256x144 cooperative 1x1 swapped"."""
     tile, scheduler, cluster = config.tile, config.scheduler, shared_by(config.scheduler)
-    how = "pingpong" if isinstance(config.schedule, Pingpong) else "cooperative" if config.schedule.share == "rows" else "by columns"
+    how = "pingpong" if isinstance(config.schedule, Pingpong) else "by columns" if shares_columns(config.schedule) else "cooperative"
     words = [f"{tile.BM}x{tile.BN}", how]
     if isinstance(scheduler, SplitK):
         words += ["split", scheduler.reduce] + [f"{cluster.m}x{cluster.n}"] * (cluster.size > 1)

@@ -18,7 +18,7 @@ from ptxkit.cards import H200, Card
 
 from ..config.budget import STAGE_BYTES
 from ..config.dense import DenseConfig, Operands
-from ..config.parts import ConfigError
+from ..config.parts import MOST_COLUMNS, ConfigError
 from ..problem.dense import Problem
 from . import copied, corrections, rings, waves
 from .costs import SWAPPED, Columns, Costs, Parts, Sizes, estimate, of_card, structure, taken
@@ -123,7 +123,7 @@ def _held_back(seen: Columns, known: Any, most: int) -> Columns:
 def _odd_widths(seen: Columns) -> Any:
     """Tiles whose columns are no multiple of 16, or more than one instruction has. Of an operand that is copied in whole spans they are not
     worth it if more is copied than they have: of 672 products those took up to 1.2 times as long as the model says."""
-    return (np.mod(seen.BN, 16) > 0) | (seen.BN > 256)
+    return (np.mod(seen.BN, 16) > 0) | (seen.BN > MOST_COLUMNS)
 
 
 @functools.lru_cache(64)

@@ -15,7 +15,7 @@ from ..collective.epilogue import BUFFERS
 from ..collective.split_k import columns_per_split
 from ..config import budget
 from ..config.dense import Operands
-from ..config.parts import MAX_STAGES, Pingpong, Tile
+from ..config.parts import MAX_STAGES, Pingpong, Tile, shares_columns
 from ..config.tiled import PINGPONG_BYTES
 from .costs import Columns
 from .space import SHORTER, Structure
@@ -59,7 +59,7 @@ def _of_tile(one: Structure, operands: Operands) -> tuple[int, int, int]:
     operands = operands.swapped if one.swap_ab else operands
     if budget.register_problem(tile, how, operands.accumulator) is not None:
         return 0, 0, 0
-    if columns < tile.BN and columns % budget.column_unit(operands.b_major):
+    if shares_columns(how) and columns % budget.column_unit(operands.b_major):
         return 0, 0, 0
     spans = (one.swap_ab or columns * operands.out.bits % 256 == 0) and operands.out.bits > 8
     return (budget.stage_bytes(budget.spanned(tile, operands.b_major), operands.a, operands.b) + budget.BARRIER_BYTES,

@@ -165,7 +165,7 @@ def _structures(most: int) -> Iterator[Structure]:
 def _between() -> Iterator[Structure]:
     """Tiles that fit extents which no other fits: 1,169 x 1,600 is 130 tiles of 128 columns of D by 120 rows, one wave."""
     for BM, BN in itertools.product((64, 128, THREE_BLOCKS, 256), BETWEEN):
-        if {64: MOST_BETWEEN, THREE_BLOCKS: MOST_OF_THREE}.get(BM, BN) < BN:
+        if {ONE_BLOCK: MOST_BETWEEN, THREE_BLOCKS: MOST_OF_THREE}.get(BM, BN) < BN:
             continue
         for how in (Cooperative(), Pingpong()) if BM <= 128 else (Cooperative(),):
             for cluster in (*CLUSTERS, *LARGE_CLUSTERS):

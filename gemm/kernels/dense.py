@@ -76,7 +76,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
         producer.tail()
 
     with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule,
-                     columns=columns if columns < tile.BN else 0) as mma_thread:
+                     columns=columns) as mma_thread:
         mma = TiledMma(atom, mma_thread.m64_blocks, mma_thread.first_row, mma_thread.first_column)
         scales_when = budget.when_scales_are_read(tile, schedule, operands.accumulator)
         vectors = VectorScales.of(fusion, fused, mma_thread, columns, shape.m, shape.n, scales_when)

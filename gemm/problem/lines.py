@@ -130,8 +130,8 @@ def check_forwards(name: str, array: ArrayView) -> None:
 
 
 def settled_strides(array: ArrayView) -> tuple[int, ...]:
-    """The strides of an array, with others in the place of those that mean nothing: 0 along an extent of 1, and those of a contiguous array
-    where it has no elements. NumPy has 0 there, torch has not."""
+    """The strides of an array. An extent of 1 gets the stride 0, and an array without elements the strides of a contiguous one: what an
+    array has in these places means nothing, and differs between NumPy and torch."""
     strides = contiguous_strides(array.shape) if 0 in array.shape else array.strides
     return tuple(0 if extent == 1 else stride for extent, stride in zip(array.shape, strides, strict=True))
 

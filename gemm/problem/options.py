@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NoReturn
 
 from ptxkit.errors import LaunchError
 
@@ -79,4 +79,10 @@ def check_kind(config: Any, kind: type) -> None:
         raise LaunchError(f"config={short(config)}: it is a {kind.__name__}, or None for the heuristic's")
 
 
-__all__ = ["check_kind", "flag", "group_options", "number", "optional_flag", "options", "truth", "whole"]
+def refuse_scaled_result(said: str) -> NoReturn:
+    """Raise LaunchError for a result in 8 bits of groups or gates, in an adapter that returns no scales. `said` names the type."""
+    raise LaunchError(f"{said}: results of groups and gates have that with scales of their own, which ptxkit.gemm.group_gemm writes "
+                      "(out_scale); take bfloat16, float16 or float32 here")
+
+
+__all__ = ["check_kind", "flag", "group_options", "number", "optional_flag", "options", "refuse_scaled_result", "truth", "whole"]

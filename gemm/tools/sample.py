@@ -143,8 +143,8 @@ def drawn_with(part: Part, seed: int, most: int) -> Iterator[tuple[Problem, list
 
 
 def near(asked: Asked, most: int, source: random.Random) -> list[DenseConfig]:
-    """Those that the card's model puts first with what corrects it, and a sixth as many of all others; as many again that no fit has seen,
-    the first by the model."""
+    """Those that the card's model puts first with what corrects it. Besides a sixth as many that no fit has seen, in the model's order, and
+    a sixth as many of all others."""
     if not most:
         return generated(asked)
     card = card_of(driver.current_device())

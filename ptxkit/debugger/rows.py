@@ -40,7 +40,8 @@ class BarrierRow(Row):
 
 @dataclass(frozen=True, slots=True)
 class FlightRow(Row):
-    """An asynchronous operation, or a group of wgmma, that has been issued and has not landed. `number` counts those of its warp."""
+    """An asynchronous operation, or a group of wgmma, that has been issued and has not landed. `number` counts the operations of
+    its warp."""
 
     cta: int
     warp: str
@@ -57,7 +58,7 @@ class FlightRow(Row):
 
 @dataclass(frozen=True, slots=True)
 class RegisterRow(Row):
-    """A register of a warp. `of_values` are its 32 lanes as numbers, of which those of `of_lanes` are there."""
+    """A register of a warp. `of_values` are the values of its 32 lanes; `of_lanes` says by bits which lanes are there."""
 
     register: str
     name: str

@@ -36,8 +36,8 @@ def check_name(name: str) -> None:
 
 
 def identifier(name: str) -> bool:
-    """Whether a function of C and C++ may be called so beside those of the C file. Names with two underscores, or one before a capital,
-    belong to the compiler."""
+    """Whether a C or C++ function may have this name. It must differ from the functions of the C file, and from names with two underscores
+    or with one before a capital, which belong to the compiler."""
     return _IDENTIFIER.fullmatch(name) is not None and name not in KEYWORDS and "__" not in name and not name.startswith("_") \
         and not _OWN.fullmatch(name)
 

@@ -9,7 +9,7 @@ from typing import Any
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.collective.epilogue_ops import ACTIVATIONS
 from ptxkit.gemm.problem.dense import type_name
-from ptxkit.gemm.problem.options import flag, number
+from ptxkit.gemm.problem.options import flag, number, refuse_scaled_result
 from ptxkit.types import TYPES
 
 from . import gradients, rows
@@ -161,8 +161,7 @@ def _of_groups(activation: str | None, out: str, batch_invariant: Any, clear_res
 
 def _refuse_fp8_result(out: str) -> None:
     if TYPES[out].bits == 8:
-        raise LaunchError(f"out_dtype is {dtype_of(out).name}: results of groups and gates have that with scales of their own, which "
-                          "ptxkit.gemm.group_gemm writes (out_scale); take bfloat16, float16 or float32 here")
+        refuse_scaled_result(f"out_dtype is {dtype_of(out).name}")
 
 
 def _named(activation: str | None) -> str | None:

@@ -17,7 +17,7 @@ Arguments = tuple[Any, ...]
 Grid = int | tuple[int, ...] | Callable[[Mapping[str, Any]], "int | tuple[int, ...]"]
 """CTAs, or a function from the configuration to them."""
 Given = Arguments | Sequence[Any] | Callable[[], Sequence[Any]]
-"""The arguments of a launch, of which copies are made; or a function that makes a new set each time it is called."""
+"""The arguments of a launch, which are copied, or a function that makes new ones at each call."""
 Check = Callable[..., Any] | Mapping[str, Any] | None
 """A function of the launch's arguments, called after the launch: None or True says that they are right; False, a sentence or an
 AssertionError that they are wrong. Or what named arguments must hold: an array, or a function that makes it of the arguments before the

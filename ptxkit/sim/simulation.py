@@ -196,9 +196,8 @@ def _program(module: tree.Module, function: tree.Function, limits: Limits, stepw
 
 
 def _watched(program: Program, check: bool, outside: Allocation | None) -> tuple[Checker | None, list[Code]]:
-    """A checker, and the program's functions; it wants to be told of accesses to registers that may hold nothing, and to those of wgmma.
-
-    `outside` is the buffer of marks, which are not checked."""
+    """A checker, and the program's functions. The functions tell the checker of each access to a register that may hold nothing, or that
+    wgmma uses. `outside` is the buffer of marks, which is not checked."""
     key = id(program), frozenset(program.undefined) if check else None
     kept = _codes.get(key)
     if kept is None:

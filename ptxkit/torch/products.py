@@ -17,6 +17,7 @@ from ptxkit.gemm.launch.dense import repeated
 from ptxkit.gemm.launch.grouped import group_gemm as launch_on_gpu
 from ptxkit.gemm.problem.lines import UNIT as LINE
 from ptxkit.gemm.problem.matmul import result_shape
+from ptxkit.gemm.problem.options import refuse_scaled_result
 from ptxkit.gemm.problem.scales import scale_kind
 
 from . import cpu
@@ -306,9 +307,7 @@ def refuse_fp8_result(out: Any, out_dtype: Any) -> None:
     """Raise LaunchError for a result that has scales, which no operator returns."""
     dtype = out_dtype if out is None else out.dtype
     if dtype is not None and dtype.itemsize == 1:
-        what = "out_dtype is" if out is None else "out has elements of"
-        raise LaunchError(f"{what} {dtype}: results of groups and gates have that with scales of their own, which "
-                          "ptxkit.gemm.group_gemm writes (out_scale); take bfloat16, float16 or float32 here")
+        refuse_scaled_result(f"{'out_dtype is' if out is None else 'out has elements of'} {dtype}")
 
 
 def refuse_gather(a: Any, b: Any, gather: Any, back: Any) -> None:

@@ -123,7 +123,7 @@ def test_short_rings_are_for_many_products_of_few_stages():
 
 
 def test_what_no_fit_has_seen_is_held_back_until_one_has(monkeypatch):
-    """A structure without a factor takes longer by NOT_MEASURED than by those of the next widths; with one, what that says."""
+    """Without a factor a structure has that of the next widths times NOT_MEASURED; with one it has that."""
     problem = asked(154, 1048, 1768, batches=42)
     place, chosen = next(pair for pair in judged(problem, H200).fastest_first() if pair[1].tile.BM == 192)
     name, own = structure(chosen), of_card(H200)

@@ -58,7 +58,7 @@ def test_other_orders_of_axes(turn: str) -> None:
 @pytest.mark.parametrize("name", ["c", "residual"])
 def test_what_is_added_is_refused_with_the_strides_that_it_has(name: str, a: tuple[int, ...], b: tuple[int, ...],
                                                                strides: tuple[int, ...]) -> None:
-    """Not with those of the matrices that the product is made of."""
+    """The sentence says the strides of the argument, not those of the matrices that it is divided into."""
     x, y = seen(a, pointer=1 << 30), seen(b, pointer=2 << 30)
     shape = result_shape(x, y)
     said = Adapter.can_implement(x, y, seen(shape, pointer=3 << 30), beta=1.0, **{"c": seen(shape, pointer=3 << 30),
