@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ptxkit import Ptr, Reg, Vec, cluster_ctarank, if_, loop
 from ptxkit.flow import else_
@@ -13,8 +13,15 @@ from ptxkit.types import f32, u32
 from ..scheduler.stream_k import Part
 from ..scheduler.work import WorkTile
 from .atoms import WARPGROUP
-from .epilogue import DirectStore, RowStore, StagedStore
 from .warpgroups import MmaThread
+
+
+class TileStore(Protocol):
+    """Stores the sums of a tile."""
+
+    def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None: ...
+
+    def tail(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +92,9 @@ class StreamKStore:
     """Hands over the sums of a part without its tile's first stage; otherwise collects the other runs' sums and stores the tile."""
 
     runs: RunReduction
-    store: StagedStore | DirectStore | RowStore
+    store: TileStore
     mma_thread: MmaThread
-    BN: int
+    BN: int                                     # that are stored
 
     def begin(self) -> None:
         """Before the first work tile: nothing to do."""
@@ -109,4 +116,4 @@ class StreamKStore:
         self.store.tail()
 
 
-__all__ = ["RunReduction", "StreamKStore"]
+__all__ = ["RunReduction", "StreamKStore", "TileStore"]

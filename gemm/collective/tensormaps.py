@@ -28,7 +28,9 @@ def warps(groups: int, layout: Layout) -> int:
 
 
 COUNTER_WORDS = 32          # a dynamic scheduler's counter is alone in its 128 bytes
-COUNTERS_WORDS = 2 * COUNTER_WORDS  # at the start of a workspace: the counters of a kernel and of the second kernel of a plan
+FLAGS_WORDS = 1024          # of stream-K: one for each CTA and warpgroup
+COUNTERS_WORDS = 2 * COUNTER_WORDS + FLAGS_WORDS
+"""At the start of a workspace, and 0 between launches: the counters of a kernel and of the second kernel of a plan, then the flags."""
 
 Edit = Callable[[Shared[Any]], None]
 
@@ -88,6 +90,7 @@ def acquire(slot: Ptr[u32], pred: Any = None) -> None:
 __all__ = [
     "COUNTERS_WORDS",
     "COUNTER_WORDS",
+    "FLAGS_WORDS",
     "MAP_WORDS",
     "acquire",
     "map_of",

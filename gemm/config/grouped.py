@@ -16,6 +16,7 @@ from ..collective.epilogue import BUFFERS
 from ..collective.epilogue_quantize import kept_bytes, passes
 from ..collective.mainloop_promoted import MIN_UNROLLED_STAGES
 from ..collective.scale_factors import bulk_count, copies_per_tile, flat_floats, groups_of
+from ..collective.tensormaps import COUNTERS_WORDS, workspace_bytes
 from ..collective.thread_scales import BLOCK
 from ..scheduler.dynamic import ClusterDynamicScheduler, DynamicScheduler
 from ..scheduler.fast_divmod import DivmodTable
@@ -30,12 +31,15 @@ from .grouped_parts import (
     DynamicGroups,
     GroupLoads,
     GroupOperands,
+    GroupScheduling,
     StagedGroups,
     StaticGroups,
+    StreamGroups,
     SwapAB,
     TokensAsRows,
 )
-from .parts import L2_FETCH, MAX_STAGES, BlockScaled, ConfigError, Cooperative, Direct, Pingpong, Promoted, ThreadScaled, Tile
+from .grouped_words import in_words
+from .parts import MAX_STAGES, BlockScaled, ConfigError, Cooperative, Direct, Pingpong, Promoted, ThreadScaled, Tile
 from .tiled import TiledConfig
 
 MN_SPAN = 64                # elements of 16 bits in 128 bytes: the columns of MN-major weights that one copy loads
@@ -57,7 +61,7 @@ class GroupedConfig(TiledConfig):
     tile: Tile = Tile()
     stages: int = 0
     schedule: Cooperative | Pingpong = Cooperative()
-    scheduler: StaticGroups | DynamicGroups = StaticGroups()
+    scheduler: GroupScheduling = StaticGroups()
     store: StagedGroups | Direct | None = None
     loads: GroupLoads = GroupLoads()
     plan: TwoKernelPlan | None = None
@@ -223,7 +227,23 @@ class GroupedConfig(TiledConfig):
     @property
     def needs_workspace(self) -> bool:
         """Whether the kernel needs a workspace in global memory."""
-        return self.updates_maps or self.dynamic
+        return self.updates_maps or self.dynamic or self.streams
+
+    @property
+    def streams(self) -> bool:
+        """Whether CTAs share the K of tiles."""
+        return isinstance(self.scheduler, StreamGroups)
+
+    @property
+    def sharing(self) -> int:
+        """The most CTAs that share the K of a tile; 1: each has tiles of its own."""
+        return self.scheduler.most if isinstance(self.scheduler, StreamGroups) else 1
+
+    def workspace_bytes(self, ctas: int) -> int:
+        """The bytes of the workspace of a launch of so many CTAs."""
+        if self.streams:
+            return 4 * (COUNTERS_WORDS + ctas * self.tile.BM * self.tile.BN)
+        return workspace_bytes(self.operands.max_groups, self.operands.layout) if self.needs_workspace else 0
 
     @property
     def cluster(self) -> int:
@@ -314,33 +334,8 @@ class GroupedConfig(TiledConfig):
         return {"operands": replace(self.operands, gated=False, scaled=False, vectors=""), "TOKENS": self.tile_tokens * self.along_tokens,
                 "FEATURES": self.features, "BK": self.tile.BK, "longest_first": self.scheduler.longest_first}
 
-    # ------------------------------------------------------------------------------------------- in words
-
     def __str__(self) -> str:
-        tile, scheduler, loads, sums, cluster = self.tile, self.scheduler, self.loads, self.sums, self.scheduler.cluster
-        pingpong = isinstance(self.schedule, Pingpong)
-        order = scheduler.order
-        words = [f"{tile.BM}x{tile.BN}x{tile.BK}", f"{self.stages} stages",
-                 "pingpong" if pingpong else f"{self.warpgroups} mma warpgroup{'s' if self.warpgroups > 1 else ''}",
-                 f"cluster {cluster.m}x{cluster.n}" if cluster.size > 1 else "",
-                 f"{order.raster.replace('_', ' ')} by {order.size}" + (" serpentine" if order.serpentine else ""),
-                 {"overlap": "overlapped promotion", "stagger": "staggered promotion"}.get(getattr(sums, "how", ""), ""),
-                 "staggered promotion" if isinstance(sums, ThreadScaled) and sums.stagger else "",
-                 f"{loads.l2_prefetch_stages} stages prefetched" if loads.l2_prefetch_stages else "",
-                 f"L2 by {loads.l2_fetch} bytes" if loads.l2_fetch != L2_FETCH else "", "" if self.staged else "direct stores",
-                 "swap AB" if self.swap_ab else "", "dynamic" if self.dynamic else getattr(scheduler, "find", "").replace("linear", ""),
-                 "gathered" if self.operands.gathered else "", "gated" if self.operands.gated else "",
-                 "quantised" if self.operands.quantised else "", {"rows": "scattered", "add": "added"}.get(self.operands.scatter, ""),
-                 "weights evict first" if loads.weights_evict_first else "",
-                 "scales through shared memory" if isinstance(sums, BlockScaled) else "",
-                 "partial boxes" if self.tokens.partial_boxes else "",
-                 f"tail rows by {self.tail_rows}" if self.tail_rows else "",
-                 f"columns by {self.n_granularity}" if self.n_granularity else "",
-                 "longest groups first" if scheduler.longest_first else "",
-                 f"{scheduler.from_tail} from the tail" if isinstance(scheduler, DynamicGroups) and scheduler.from_tail else "",
-                 "a map of each group" if isinstance(self.store, StagedGroups) and self.store.ends == "tensormap" else ""]
-        said = ", ".join(word for word in words if word)
-        return said if self.second is None else f"{said}; or by the lengths {self.second}"
+        return in_words(self)
 
     # ------------------------------------------------------------------------------------------- what is refused
 
@@ -439,11 +434,23 @@ class GroupedConfig(TiledConfig):
             return "prefetched weights need groups with given lengths and no clusters: take l2_prefetch_stages=0"
         if scheduler.longest_first and not (self.counts_itself or layout == "ptr_array"):
             return "longest_first needs a kernel that reads the lengths itself, or ptr_array groups: take longest_first=False"
+        if self.streams and (problem := self._stream_problem()):
+            return problem
         if layout == "ptr_array" and isinstance(scheduler, StaticGroups) and scheduler.find == "across":
             return "ptr_array groups have no common columns: take find=\"linear\""
-        if self.plan is not None and (not self.counts_itself or self.along_tokens > 1):
-            return ("two kernels of one product need groups of one matrix with given lengths, no map for each group, and no clusters that "
-                    "share weights")
+        if self.plan is not None and (not self.counts_itself or self.along_tokens > 1 or self.streams):
+            return ("two kernels of one product need groups of one matrix with given lengths, no map for each group, no clusters that "
+                    "share weights, and no stream-K")
+        return None
+
+    def _stream_problem(self) -> str | None:
+        """The reason if CTAs cannot share the K of tiles."""
+        operands = self.operands
+        plain = not (self.swap_ab or operands.gathered or operands.scatter or operands.quantised or budget.promoted(self.sums))
+        if not self.counts_itself or not plain or isinstance(self.schedule, Pingpong) or self.loads.l2_prefetch_stages:
+            return ("stream-K needs groups of one matrix with given lengths and no map for each group, tokens as rows, warpgroups that "
+                    "share a tile, sums in the tensor cores, and neither numbered rows, quantised results nor prefetched weights: take "
+                    "StaticGroups() or DynamicGroups()")
         return None
 
     def _budget_problem(self) -> str | None:
@@ -460,5 +467,18 @@ class GroupedConfig(TiledConfig):
         return budget.register_problem(self.tile, self.schedule)
 
 
-__all__ = ["CAPACITIES", "CONTIGUOUS_ROWS", "MAX_COLUMN_SCALES", "DynamicGroups", "GroupLoads", "GroupOperands", "GroupedConfig",
-           "StagedGroups", "StaticGroups", "SwapAB", "TokensAsRows"]
+__all__ = [
+    "CAPACITIES",
+    "CONTIGUOUS_ROWS",
+    "MAX_COLUMN_SCALES",
+    "DynamicGroups",
+    "GroupLoads",
+    "GroupOperands",
+    "GroupScheduling",
+    "GroupedConfig",
+    "StagedGroups",
+    "StaticGroups",
+    "StreamGroups",
+    "SwapAB",
+    "TokensAsRows",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from ptxkit.layout import Major
 from ptxkit.types import Scalar, bf16, e4m3
@@ -19,6 +19,8 @@ GATE_STEPS = (8, 16, 32, 64, 128)
 """Where the scales of an up projection may begin in a block of 128 weights, those of the gate before it."""
 MIN_BOX_ROWS = 32
 """The fewest rows of X that one copy of a swap-AB tile loads. Smaller copies cost more time than the rows that they do not load."""
+MOST_SHARING = 16
+"""The most CTAs that share the K of a tile."""
 
 Granularity = Literal[0, 8, 16, 32, 64]
 TailRows = Literal[0, 8, 16, 32]
@@ -156,6 +158,28 @@ class DynamicGroups:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamGroups:
+    """Stream-K: for few tiles with a long K. The stages of a partial wave of tiles, and of the full wave before it, are divided into equal
+    runs, one for each CTA. The other tiles are computed whole.
+
+    `most`: about so many CTAs share a tile at most; the CTA that stores it adds up the sums of the others.
+    """
+
+    order: Swizzle = Swizzle()
+    most: int = 4
+    cluster: ClassVar[ClusterShape] = ClusterShape()
+    longest_first: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.most <= MOST_SHARING:
+            raise ConfigError(f"2 to {MOST_SHARING} CTAs share a tile, not most={self.most}")
+
+
+GroupScheduling = StaticGroups | DynamicGroups | StreamGroups
+"""How CTAs get their work tiles."""
+
+
+@dataclass(frozen=True, slots=True)
 class StagedGroups:
     """Tiles are stored to Y through shared memory, by tensor copies that do not write the next group's rows.
 
@@ -189,5 +213,5 @@ class GroupLoads:
             raise ConfigError(f"0 to {MAX_STAGES} stages of weights are prefetched, not l2_prefetch_stages={self.l2_prefetch_stages}")
 
 
-__all__ = ["CAPACITIES", "CONTIGUOUS_ROWS", "GATE_STEPS", "MIN_BOX_ROWS", "DynamicGroups", "GroupLoads", "GroupOperands", "Scatter",
-           "StagedGroups", "StaticGroups", "SwapAB", "TokensAsRows", "Vectors"]
+__all__ = ["CAPACITIES", "CONTIGUOUS_ROWS", "GATE_STEPS", "MIN_BOX_ROWS", "DynamicGroups", "GroupLoads", "GroupOperands",
+           "GroupScheduling", "Scatter", "StagedGroups", "StaticGroups", "StreamGroups", "SwapAB", "TokensAsRows", "Vectors"]

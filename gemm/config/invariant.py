@@ -20,6 +20,8 @@ def varies(config: DenseConfig | GroupedConfig) -> str | None:
         return f"its {config.scheduler.splits} CTAs share the K of a tile"
     if isinstance(config.scheduler, StreamK):
         return "with stream-K the number of tiles decides where K is cut"
+    if isinstance(config, GroupedConfig) and config.streams:
+        return "with stream-K the lengths of all groups decide where K is cut"
     if config.tile.BK * bits // 8 != STAGE_BYTES:
         return f"its stages are {config.tile.BK * bits // 8} bytes of K, not {STAGE_BYTES}"
     if isinstance(config, GroupedConfig) and config.swap_ab:

@@ -16,6 +16,7 @@ typedef struct {
     const px_box *maps[PXG_MAPS];
     uint64_t tile_tokens, weight_tiles;     /* rows of Y that a cluster has, and clusters along N */
     int ragged, second, d_unit;             /* Y as a map of overlapping blocks; the number of the second kernel, or -1 */
+    int sharing;                            /* the most CTAs of a tile; 1 where each has tiles of its own */
     uint64_t workspace;
 } px_group_plan;
 
@@ -63,7 +64,7 @@ static int px_group_ctas(const px_group_layer *layer, px_group_plan *plans, int 
         }
         held = px_least(held, clusters * cluster);
         size = size / px_common(size, cluster) * cluster;
-        wanted = px_most(wanted, tiles * cluster);
+        wanted = px_most(wanted, tiles * cluster * (unsigned)plans[number].sharing);
     }
     *ctas = (uint32_t)(px_least(px_ceil(wanted, size), px_most(1, held / size)) * size);
     return PX_OK;

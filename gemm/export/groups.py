@@ -16,7 +16,6 @@ from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.runtime.launcher import fetch_modes
 from ptxkit.types import TYPES
 
-from ..collective.tensormaps import workspace_bytes
 from ..config.grouped import GroupedConfig, StagedGroups
 from ..config.parts import Direct
 from ..heuristic.grouped import heuristic
@@ -29,6 +28,7 @@ from .text import arguments
 
 UNUSED = 17             # numbers of a dense plan (px_plan of gemm.c) that a group plan leaves 0
 MAPS = ("x", "w", "y", "sfa_map", "sfb_map", "x_tail")
+MOST_SMS = 144          # of a chip: a pack's workspace is large enough on any card
 """Of the kernels, in the order of gemm/export/group.c."""
 SOURCES = {"groups_rows": "PXG_ROWS", "groups_lengths": "PXG_LENGTHS", "out_pointer": "PXG_OUT", "out_row": "PXG_OUT_ROW",
            "x_scale": "PXG_X_SCALE", "x_scale_pointer": "PXG_X_SCALE", "w_scale_pointer": "PXG_W_SCALE", "workspace": "PXG_WORKSPACE",
@@ -210,8 +210,8 @@ def _row(plan: GroupPlan, kernel: str) -> str:
     ragged = isinstance(config.store, StagedGroups) and config.store.ends == "ragged"
     size = problem.out.bits // 8
     unit = size * config.store.elements if problem.by_element and isinstance(config.store, Direct) else 16
-    room = workspace_bytes(config.operands.max_groups, config.operands.layout) if config.needs_workspace else 0
-    numbers = (config.tile_tokens * config.along_tokens, problem.weight_work_tiles(config), int(ragged), plan.second, unit, room)
+    numbers = (config.tile_tokens * config.along_tokens, problem.weight_work_tiles(config), int(ragged), plan.second, unit, config.sharing,
+               config.workspace_bytes(MOST_SMS))
     return f"    {{{base},\n     {{{maps}}}, {', '.join(map(str, numbers))}}}"
 
 

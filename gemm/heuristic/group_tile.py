@@ -7,7 +7,17 @@ from dataclasses import dataclass, replace
 
 from ..collective.epilogue_quantize import passes
 from ..config import budget
-from ..config.grouped import DynamicGroups, GroupedConfig, GroupLoads, GroupOperands, StagedGroups, StaticGroups, SwapAB, TokensAsRows
+from ..config.grouped import (
+    DynamicGroups,
+    GroupedConfig,
+    GroupLoads,
+    GroupOperands,
+    GroupScheduling,
+    StagedGroups,
+    StaticGroups,
+    SwapAB,
+    TokensAsRows,
+)
 from ..config.parts import ClusterShape, Cooperative, Direct, Pingpong, Promotion, Sums, Swizzle, Tile
 from ..scheduler.group_table import Layout
 from ..scheduler.grouped import Order
@@ -25,7 +35,7 @@ class GroupTile:
     schedule: Cooperative | Pingpong = Cooperative()
     promotion: Promotion = "plain"
     tokens: TokensAsRows | SwapAB = TokensAsRows()
-    scheduler: StaticGroups | DynamicGroups = StaticGroups()
+    scheduler: GroupScheduling = StaticGroups()
     stages: int = 0
     store: StagedGroups | Direct | None = None
 
@@ -70,9 +80,10 @@ class GroupTile:
             return self
         if isinstance(scheduler, DynamicGroups):
             return self._with(DynamicGroups(False, 0, scheduler.order, scheduler.cluster))
-        return self._with(replace(scheduler, longest_first=False))
+        return self._with(StaticGroups(scheduler.find, False, scheduler.order, scheduler.cluster)) \
+            if isinstance(scheduler, StaticGroups) else self
 
-    def _with(self, scheduler: StaticGroups | DynamicGroups) -> GroupTile:
+    def _with(self, scheduler: GroupScheduling) -> GroupTile:
         """The same with another scheduler; `replace` would take several times as long, and a choice orders a dozen tiles."""
         return GroupTile(self.tile, self.schedule, self.promotion, self.tokens, scheduler, self.stages, self.store)
 
@@ -120,7 +131,7 @@ def with_partial_boxes(tokens: TokensAsRows | SwapAB, tail_rows: int, BM: int, s
     return TokensAsRows(True, tail) if several or tail else TokensAsRows()  # type: ignore[arg-type]
 
 
-def in_this_order(scheduler: StaticGroups | DynamicGroups, order: Order) -> StaticGroups | DynamicGroups:
+def in_this_order(scheduler: GroupScheduling, order: Order) -> StaticGroups | DynamicGroups:
     """The scheduler, with another way to give CTAs their tiles."""
     if order != "dynamic":
         return StaticGroups(order, scheduler.longest_first, scheduler.order, scheduler.cluster)

@@ -89,7 +89,7 @@ WIDE_COST, WIDE_COST_GATED = 0.98, 0.966
 """Its cost without its stores; and with a gate or quantised results."""
 WIDE_STORES = 1.0
 """Stages that its stores take, through one buffer."""
-PAIR = replace(THREE_WARPGROUPS, scheduler=replace(THREE_WARPGROUPS.scheduler, cluster=ClusterShape(1, 2)))
+PAIR = replace(THREE_WARPGROUPS, scheduler=DynamicGroups(True, order=Swizzle("along_n", 16), cluster=ClusterShape(1, 2)))
 """THREE_WARPGROUPS for pairs of CTAs that share the tokens. It takes the place of the other where groups have several tiles."""
 PAIR_COST = 0.993
 """Its cost. It is less where lengths differ, and more where K is 1024."""

@@ -25,10 +25,10 @@ from ..collective.tiled import Multicast, TiledMma
 from ..collective.warpgroups import mma_threads, producer_warpgroup
 from ..config import budget
 from ..config.grouped import (
-    DynamicGroups,
     GroupedConfig,
     GroupLoads,
     GroupOperands,
+    GroupScheduling,
     StagedGroups,
     StaticGroups,
     TokensAsRows,
@@ -43,7 +43,7 @@ from .groups import Groups, GroupScales, GroupWork, RowScales, TileScales
 def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, x_tail: TensorMap, groups: Groups, out: Strided, x_scale: Ptr[f32],
                w_scale: GroupScales, out_scale: RowScales, workspace: Ptr[u32], *, operands: GroupOperands = GroupOperands(),
                tokens: TokensAsRows = TokensAsRows(), tile: Tile = Tile(128, 256, 64), stages: int = 3,
-               schedule: Cooperative | Pingpong = Cooperative(2), scheduler: StaticGroups | DynamicGroups = StaticGroups(),
+               schedule: Cooperative | Pingpong = Cooperative(2), scheduler: GroupScheduling = StaticGroups(),
                store: StagedGroups | Direct = StagedGroups(2), loads: GroupLoads = GroupLoads(), plan: TwoKernelPlan | None = None) -> None:
     """Y [M, N] in tiles of BM tokens x BN features, stages of BK.
 
@@ -97,6 +97,7 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, x_tail: TensorMap, grou
         mainloop = MmaMainloop(config.sums, pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups)
         order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
         scales = TileScales(epilogue, x_scale, w_scale)
+        parts = tiles.parts(to_y, mma_thread)
         if pingpong:
             mainloop.position.skip(mma_thread.warpgroup * groups.k_tiles)
         with tiles.work(**({"turn": mma_thread.warpgroup, "turns": 2} if pingpong else {})) as work, span("tile"):
@@ -115,7 +116,10 @@ def group_gemm(x: TensorMap, w: TensorMap, y: TensorMap, x_tail: TensorMap, grou
                     if pingpong:
                         mainloop.position.skip(groups.k_tiles)
                     epilogue.turn_to_group(to_y, work, workspace)
-                    to_y.tile(mainloop.total, row, column, config.stored_columns)
+                    if parts is not None:
+                        parts.tile(mainloop.total, work, row, column)
+                    else:
+                        to_y.tile(mainloop.total, row, column, config.stored_columns)
             if mma_thread.shares_rows:
                 with else_():
                     for _ in range(config.passes):

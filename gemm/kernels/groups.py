@@ -12,11 +12,14 @@ from ptxkit.idioms import cluster_start
 from ptxkit.ptx import bar, griddepcontrol, ld, mov, mul, ret, sub
 from ptxkit.types import f32, u32
 
+from ..collective.atoms import ROWS
 from ..collective.epilogue_groups import GroupEpilogue
 from ..collective.pipeline import Counts
+from ..collective.stream_k import RunReduction, StreamKStore, TileStore
 from ..collective.tensormaps import COUNTER_WORDS, COUNTERS_WORDS
 from ..collective.thread_scales import ScaleArray
 from ..collective.tiled import TiledCopy
+from ..collective.warpgroups import MmaThread
 from ..config.grouped import DynamicGroups, GroupedConfig, GroupOperands, StaticGroups
 from ..scheduler.dynamic import ClusterDynamicScheduler, DynamicScheduler
 from ..scheduler.fast_divmod import DivmodTable
@@ -163,9 +166,10 @@ class GroupWork:
         """In all threads: build the table and start. `weights` makes the copy that prefetches weights."""
         config, groups, scheduler = self.config, self.groups, self.config.scheduler
         divmods = DivmodTable()
-        find = scheduler.find if isinstance(scheduler, StaticGroups) else "dynamic"
+        find = scheduler.find if isinstance(scheduler, StaticGroups) else "dynamic" if config.dynamic else "search"
         self.scheduler = GroupScheduler(TileOrder(scheduler.order, scheduler.cluster), PersistentLoop(config.cluster > 1, self.dynamic),
-                                        find, config.tile_tokens, divmods, groups.weights_divmod, config.swap_ab, config.even_rows)
+                                        find, config.tile_tokens, divmods, groups.weights_divmod, config.swap_ab, config.even_rows,
+                                        config.sharing)
         with if_((thread >> 5) == DIVMOD_WARP):
             divmods.make(thread & 31)
         if config.loads.l2_prefetch_stages:
@@ -206,6 +210,15 @@ class GroupWork:
         if self.table is None:
             return self.scheduler.contiguous_work(groups.lengths, groups.rows, groups.weight_tiles, groups.k_tiles, **role)
         return self.scheduler.work(self.table, groups.weight_tiles, groups.k_tiles, **role)
+
+    def parts(self, store: TileStore, mma_thread: MmaThread) -> StreamKStore | None:
+        """What stores tiles whose K several CTAs share; None if there are none."""
+        config = self.config
+        if not config.streams:
+            return None
+        sums, flags = (self.workspace + COUNTERS_WORDS).cast(f32), self.workspace + 2 * COUNTER_WORDS
+        runs = RunReduction(sums, flags, config.tile.BM // ROWS, config.tile.BN // 8, config.warpgroups)
+        return StreamKStore(runs, store, mma_thread, config.stored_columns)
 
     def producer_tail(self) -> None:
         """Before the producer exits: kernel 2 waits for kernel 1."""

@@ -18,7 +18,7 @@ from ptxkit.runtime.overlap import Spans, refuse_overlap
 from ptxkit.types import TYPES
 
 from ..collective.atoms import ROWS
-from ..collective.tensormaps import warps, workspace_bytes
+from ..collective.tensormaps import warps
 from ..config.grouped import GroupedConfig
 from ..config.parts import BlockScaled, ThreadScaled
 from ..heuristic.grouped import heuristic
@@ -137,9 +137,9 @@ def updater(config: GroupedConfig, ordinal: int) -> Launcher:
     return compiled(update_tensormaps, ordinal, **config.update).launcher(pdl=True)
 
 
-def workspace(ordinal: int, stream: int, config: GroupedConfig) -> int:
-    """The address of a stream's workspace. Its counters are 0."""
-    return _workspaces.of(ordinal, stream, workspace_bytes(config.operands.max_groups, config.operands.layout))
+def workspace(ordinal: int, stream: int, config: GroupedConfig, ctas: int) -> int:
+    """The address of a stream's workspace for a launch of so many CTAs. Its counters and flags are 0."""
+    return _workspaces.of(ordinal, stream, config.workspace_bytes(ctas))
 
 
 Placed = tuple[Launcher, Extent, tuple[Any, ...], tuple[EncodedTensorMap, ...]]
@@ -173,7 +173,7 @@ class GroupLaunch:
 
     def _on(self, stream: int) -> list[Placed]:
         """The launches on a stream, with its workspace."""
-        return self.placed_in(lambda config: workspace(self.plan.ordinal, stream, config))
+        return self.placed_in(lambda config: workspace(self.plan.ordinal, stream, config, self.plan.grid[0]))
 
     def placed_in(self, place_of: Callable[[GroupedConfig], int]) -> list[Placed]:
         """The launches with the workspaces at these addresses."""

@@ -145,7 +145,7 @@ class _Launch:
                                                         for fields in problem.templates(config))
 
     def run(self, stream: int) -> None:
-        place, at = workspace(self.ordinal, stream, self.config), self.workspace
+        place, at = workspace(self.ordinal, stream, self.config, self.grid[0]), self.workspace
         self.updater(stream, (warps(self.problem.groups, "ptr_array"), 1, 1), (*self.update, place), self.maps)
         self.launcher(stream, self.grid, (*self.product[:at], place, *self.product[at + 1:]), self.maps)
 

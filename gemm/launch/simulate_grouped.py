@@ -106,7 +106,7 @@ def _kernel(problem: GroupProblem, arrays: GroupArrays, given: dict[str, Array |
     product, operands = kernel_of(config), config.operands
     traced = product.trace(**config.parameters)
     records = traced.copies.records
-    workspace = np.zeros(workspace_bytes(operands.max_groups, operands.layout) // 4 if config.needs_workspace else 1, np.uint32)
+    workspace = np.zeros(max(1, config.workspace_bytes(ctas) // 4), np.uint32)
     flat_x, flat_out = (array.reshape(-1, array.shape[-1]) for array in (x, out))
     previous = None if first is config else _first_kernel(problem, first, given["lengths"], flat_out, workspace, ctas)
     seen = lines_of(flat_out, True)

@@ -13,7 +13,7 @@ from ptxkit.runtime.arrays import ArrayView
 from ptxkit.runtime.launch import same_device
 from ptxkit.runtime.launcher import EncodedTensorMap, Extent, Launcher
 
-from ..collective.tensormaps import workspace_bytes
+from ..collective.tensormaps import COUNTERS_WORDS
 from ..problem.dense import Arrays, Options, Problem
 from ..problem.grouped import GroupArrays, GroupOptions
 from ..problem.grouped_k import ArraysAlongK
@@ -116,9 +116,9 @@ def of_groups(arrays: GroupArrays, options: GroupOptions, workspace: int) -> Ste
             found.append(KernelStep(each.launcher, each.grid, each.scalars, ()))
             continue
         configs = [plan.config for plan in each.plan.kernels if plan.config.needs_workspace]
-        bytes = max([bytes, *(workspace_bytes(config.operands.max_groups, config.operands.layout) for config in configs)])
+        bytes = max([bytes, *(config.workspace_bytes(each.plan.grid[0]) for config in configs)])
         found += [KernelStep(*placed) for placed in each.placed_in(lambda _: workspace)]
-    return _cleared(found, workspace, bytes, bytes)
+    return _cleared(found, workspace, bytes, 4 * COUNTERS_WORDS)
 
 
 def of_groups_along_k(arrays: ArraysAlongK, workspace: int) -> Steps:

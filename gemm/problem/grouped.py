@@ -401,7 +401,7 @@ class GroupProblem:
     def grid(self, config: GroupedConfig, ctas: int) -> int:
         """CTAs of a launch on a device that holds so many: the same number, of whole clusters, for each kernel of the configuration."""
         size = math.lcm(*(each.cluster for each in config.kernels))
-        wanted = max(self.work_tiles(each) * each.cluster for each in config.kernels)
+        wanted = max(self.work_tiles(each) * each.cluster * each.sharing for each in config.kernels)
         return min(-(-wanted // size), max(1, ctas // size)) * size
 
 

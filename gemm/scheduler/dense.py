@@ -6,22 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ptxkit import Ptr, Reg, cluster_ctarank, if_, loop
+from ptxkit import Ptr, Reg, cluster_ctarank
 from ptxkit.idioms import fast_div
-from ptxkit.ptx import add, mov, selp
-from ptxkit.ptx import min as min_
+from ptxkit.ptx import mov
 from ptxkit.types import u32
 
 from ..config.parts import ClusterShape, Dynamic, SplitK, Static, StreamK
 from .dynamic import DynamicScheduler
 from .fast_divmod import ceil_div
 from .persistent import PersistentLoop, Place
-from .stream_k import Part, Runs
+from .stream_k import Skip, parts_of
 from .tile_order import TileOrder
 from .work import Extents, WorkTile
-
-Skip = Callable[[Reg[u32]], None]
-"""Called with the stages of a work tile that another warpgroup computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,36 +112,10 @@ class StreamKScheduler(TileScheduler):
              first: Sequence[Reg[u32]] | None = None) -> Iterator[WorkTile]:
         """As `TileScheduler.work`. `skip` is called with the stages of each part that another warpgroup computes."""
         rows, columns, tiles, count = self._grid()
-        with self._runs(count, turn, turns, skip) as (tile, stages, part):
+        own, clusters = self.loop.own_index()
+        with parts_of(count, self.extents.k, own, clusters, turn, turns, skip) as (tile, stages, part):
             m, n, batch = self._tile(tile, tiles, rows, columns)
             yield WorkTile(m, n, part.first, stages, tile, None, batch, part=part)
-
-    @contextmanager
-    def _runs(self, count: Reg[u32], turn: Reg[u32] | int, turns: int, skip: Skip | None) -> Iterator[tuple[Reg[u32], Reg[u32], Part]]:
-        """A loop over this cluster's run, then over its whole tiles. It yields the tile, the number of stages, and the `Part`."""
-        own, clusters = self.loop.own_index()
-        k = self.extents.k
-        runs = Runs.of(count, k, clusters)
-        run = clusters - 1 - own                # clusters with lower numbers start first, and get the later runs
-        at, end = mov.u32(runs.start(run)), runs.start(run + 1)
-        whole, number = runs.tiles + own, mov.u32(0)
-        with loop() as more:
-            streams = at < end
-            more.break_if((at >= end) & (whole >= count))
-            tile = selp.u32(at // k, whole, streams)
-            first = selp.u32(at - tile * k, 0, streams)
-            left = k - first
-            stages = selp.u32(min_.u32(left, end - at), left, streams)
-            add.u32(at, at, stages, pred=streams)
-            add.u32(whole, whole, clusters, pred=~streams)
-            if turns > 1:
-                other = number != turn
-                mov.u32(number, number ^ 1)
-                if skip is not None:
-                    with if_(other):
-                        skip(stages)
-                more.continue_if(other)
-            yield tile, stages, Part(runs, run, first, left - stages)
 
 
 def tile_scheduler(scheduler: Static | Dynamic | StreamK | SplitK, extents: Extents, curve: Ptr[u32],

@@ -17,6 +17,7 @@ from ptxkit.types import pred, u32
 from .fast_divmod import DivmodTable, ceil_div
 from .group_table import GroupTable, Layout
 from .persistent import PersistentLoop
+from .stream_k import Part, parts_of
 from .tile_order import TileOrder
 from .work import WorkTile
 
@@ -48,6 +49,8 @@ class GroupScheduler:
     Tile rows belong to A and tile columns to B. Tokens are rows, or with `swap_ab` columns. A tile has at most `tokens` tokens, and the
     last tile of a group has the remaining ones. With `even` a group's tiles share its tokens evenly, in multiples of `even`.
     `weights_divmod` is the inverse (`ptxkit.idioms.inverse`) of a group's number of work tiles along the weights.
+
+    With `sharing` over 1 the order is that of "search", CTAs have runs of stages (see `Runs`), and about so many share a tile.
     """
 
     tile_order: TileOrder
@@ -58,6 +61,7 @@ class GroupScheduler:
     weights_divmod: Reg[u32]
     swap_ab: bool = False
     even: int = 0
+    sharing: int = 1
 
     @contextmanager
     def work(self, table: GroupTable, weight_tiles: Reg[u32], stages: Reg[u32], *, turn: Reg[u32] | int = 0, turns: int = 1,
@@ -96,16 +100,25 @@ class GroupScheduler:
                 m, n = self._place(within, down, wide, None if own_sizes else sought - preceding)
             return m, n, entry
 
+        def work_tile(m: Reg[u32], n: Reg[u32], at: Reg[u32], index: Reg[u32], depth: Reg[u32], part: Part | None) -> GroupWorkTile:
+            m, n = self.tile_order.in_cluster(m, n)
+            start, end = ld.shared__cta.u32(table.start.at(at)), ld.shared__cta.u32(table.end.at(at))
+            row, until = self._rows(table, at, n if self.swap_ab else m, start, end)
+            group = ld.shared__cta.u32(table.group.at(at)) if table.longest_first else at
+            return GroupWorkTile(m, n, 0 if part is None else part.first, depth, index, part=part, group=group, start=start, end=end,
+                                 row=row, until=until)
+
+        if self.sharing > 1:
+            with parts_of(count, stages, *self.loop.own_index(), most=self.sharing) as (index, depth, part):
+                m, n, at = place(index)
+                yield work_tile(m, n, at, index, depth, part)
+            return
         others = skip if turns > 1 else None
         own = _in_turn(turn, turns) if others else None
         with self.loop.placed(count, place, *((0, 1) if others else (turn, turns)), draws) as (index, m, n, at):
             depth = ld.shared__cta.u32(table.stages.at(at)) if own_sizes else stages
             with if_(own()) if own else nullcontext():
-                m, n = self.tile_order.in_cluster(m, n)
-                start, end = ld.shared__cta.u32(table.start.at(at)), ld.shared__cta.u32(table.end.at(at))
-                row, until = self._rows(table, at, n if self.swap_ab else m, start, end)
-                group = ld.shared__cta.u32(table.group.at(at)) if table.longest_first else at
-                yield GroupWorkTile(m, n, 0, depth, index, group=group, start=start, end=end, row=row, until=until)
+                yield work_tile(m, n, at, index, depth, None)
             if others:
                 with else_():
                     others(depth)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ptxkit import Reg
+from ptxkit import Reg, if_, loop
+from ptxkit.ptx import add, mov, selp
 from ptxkit.ptx import max as max_
 from ptxkit.ptx import min as min_
-from ptxkit.ptx import selp
 from ptxkit.types import u32
 
 MIN_STAGES_OF_PART = 4
 """The fewest stages of a tile that a run takes. Fewer would not pay for sending the tile's sums through the L2."""
+
+Skip = Callable[[Reg[u32]], None]
+"""Called with the stages of a work tile that another warpgroup computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,4 +64,39 @@ class Part:
     rest: Reg[u32]
 
 
-__all__ = ["MIN_STAGES_OF_PART", "Part", "Runs"]
+@contextmanager
+def parts_of(tiles: Reg[u32], stages: Reg[u32], own: Reg[u32], ctas: Reg[u32], turn: Reg[u32] | int = 0, turns: int = 1,
+             skip: Skip | None = None, most: int = 0) -> Iterator[tuple[Reg[u32], Reg[u32], Part]]:
+    """A loop of CTA (or cluster) `own` of `ctas` over its run of `tiles` tiles, then over its whole tiles. It yields the tile, the number
+    of stages, and the `Part`. `skip` is called with the stages of each part that another warpgroup computes.
+
+    `most`: about so many CTAs share a tile where there are few tiles, and the others have no run (0: all have one).
+    """
+    if most:
+        ctas = min_.u32(ctas, max_.u32(tiles * most, 1))
+    runs = Runs.of(tiles, stages, ctas)
+    run = ctas - 1 - own                        # those with lower numbers start first, and get the later runs
+    at, end = mov.u32(runs.start(run)), runs.start(run + 1)
+    if most:
+        end = selp.u32(end, at, own < ctas)
+    whole, number = runs.tiles + own, mov.u32(0)
+    with loop() as more:
+        streams = at < end
+        more.break_if((at >= end) & (whole >= tiles))
+        tile = selp.u32(at // stages, whole, streams)
+        first = selp.u32(at - tile * stages, 0, streams)
+        left = stages - first
+        taken = selp.u32(min_.u32(left, end - at), left, streams)
+        add.u32(at, at, taken, pred=streams)
+        add.u32(whole, whole, ctas, pred=~streams)
+        if turns > 1:
+            other = number != turn
+            mov.u32(number, number ^ 1)
+            if skip is not None:
+                with if_(other):
+                    skip(taken)
+            more.continue_if(other)
+        yield tile, taken, Part(runs, run, first, left - taken)
+
+
+__all__ = ["MIN_STAGES_OF_PART", "Part", "Runs", "Skip", "parts_of"]

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from ptxkit import gemm
-from ptxkit.cards import H200
-from ptxkit.gemm.config.grouped import GroupedConfig
+from ptxkit.cards import H200, Card
+from ptxkit.gemm.config.grouped import GroupedConfig, StreamGroups
+from ptxkit.gemm.config.parts import Tile
+from ptxkit.gemm.export import groups
 from ptxkit.gemm.export.choices import KINDS
 from ptxkit.gemm.export.export import Exported, pack
 from ptxkit.gemm.export.groups import GroupLayer
 from ptxkit.gemm.heuristic.grouped import heuristic
 from ptxkit.gemm.launch import grouped
+from ptxkit.gemm.problem.grouped import GroupProblem
 from ptxkit.gemm.tools import models
 from ptxkit.gemm.tools.bench import stub
 from ptxkit.gemm.tools.bench.grouped_cases import Case
@@ -104,6 +107,29 @@ def test_experts_are_launched_as_python_does(tmp_path: Path, driver: Path, model
                 launches(library, made, recorder, layer, rows + 5, mean, wanted, 16)
             assert choice(ctypes.byref(of(layer, 1))) == choice(ctypes.byref(of(layer, 1, mean_rows=min(experts.rows))))
             assert choice(ctypes.byref(of(layer, 10**9))) == choice(ctypes.byref(of(layer, 1, mean_rows=max(experts.rows))))
+
+
+def test_tiles_whose_k_ctas_share_are_launched_as_python_does(tmp_path: Path, driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their grid is as large as CTAs share tiles, and their workspace has room for the sums of any card's CTAs."""
+    def shared(problem: GroupProblem, card: Card) -> GroupedConfig:
+        if problem.promote:
+            return heuristic(problem, card)
+        return GroupedConfig(problem.operands, tile=Tile(64, 64), scheduler=StreamGroups(most=3))
+
+    monkeypatch.setattr(groups, "heuristic", shared)
+    recorder = Recorder()
+    made = pack("gpt-oss-20b", tmp_path)
+    library = loaded(made.files[1], driver, recorder)
+    with recorder.under_python():
+        for table in made.groups:
+            layer = table.layer
+            config = shared(layer.problem(2), H200)
+            assert config.streams
+            for rows in (2, 3 * layer.groups):
+                launches(library, made, recorder, layer, rows, 0, config, 8)
+            needs = _L(0)
+            assert getattr(library, f"{made.name}_group_workspace")(ctypes.byref(of(layer, 64)), ctypes.byref(needs)) == 0
+            assert needs.value == config.workspace_bytes(groups.MOST_SMS) >= 4 * 144 * 64 * 64
 
 
 @pytest.mark.parametrize(("change", "sentence"), [

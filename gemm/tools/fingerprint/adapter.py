@@ -363,7 +363,7 @@ def _grouped_kernels(drawn: Grouped, config: GroupedConfig) -> list[Launched]:
 
 def _grouped_words(config: GroupedConfig, number: int) -> tuple[str, ...]:
     scheduler, tokens, plan = config.scheduler, config.tokens, config.plan
-    order = scheduler.find if isinstance(scheduler, StaticGroups) else "dynamic"
+    order = scheduler.find if isinstance(scheduler, StaticGroups) else "stream" if config.streams else "dynamic"
     tails = "direct" if isinstance(config.store, Direct) else getattr(config.store, "ends", "")
     return (f"order:{order}", f"groups:{config.operands.max_groups}", *["swap_ab"] * config.swap_ab,
             *["n_granularity"] * bool(config.n_granularity), *["shared_scales"] * isinstance(config.sums, BlockScaled),
