@@ -21,7 +21,7 @@ from ..scheduler.group_table import COUNTED
 from ..scheduler.host_cost import on_host
 from ..scheduler.tile_cost import Groups, TileCost
 from ..scheduler.two_kernels import TwoKernelPlan
-from . import grouped_causes, grouped_trees
+from . import grouped_causes, grouped_stream, grouped_trees
 from .group_tile import LONGEST_FIRST, GroupTile, in_this_order, swapped
 from .grouped_gathered import gathered
 from .grouped_rows import tokens_as_rows
@@ -103,6 +103,9 @@ def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig
         return tile.config(problem.operands, problem.sums, loads_of(problem), False, order=problem.options.order)
     chosen = (_quantised if problem.quantised else _promoted if problem.promote else _plain)(problem, card)
     chosen = grouped_trees.better(problem, chosen, card) if taught else chosen
+    streamed = grouped_stream.better(chosen.tile if isinstance(chosen, CostedTile) else chosen, problem, card)
+    if streamed is not None:
+        return _configured(streamed, problem, replace(loads_of(problem), l2_prefetch_stages=0))
     if isinstance(chosen, GroupTile):
         return _configured(chosen, problem)
     config = _configured(chosen.tile, problem)

@@ -28,6 +28,8 @@ from .group_tile import GroupTile, swapped
 from .grouped_lines import pitches, straddles
 from .skewed import skewed
 
+WIDTHS = (128, 192, 256)
+"""Features of the tiles that every problem has."""
 SHARED_OUT = 0.55
 """What the L2 gives all SMs of a grouped product, over what it gives those of a dense one: CTAs are at groups and depths of their own."""
 FIXED_COLUMNS = 7
@@ -38,6 +40,10 @@ SWAPPED = 1.08
 """How many times as long as by the rest of the model swapped tiles take: random lengths fill them less evenly than those counted."""
 NARROW_PINGPONG = 0.91
 """The same of 128 x 128 pingpong."""
+HAND_OVER = 1000.0
+"""Clocks from the last sum that a CTA writes until the CTA that waits for it reads the first."""
+SUMS_WRITTEN, SUMS_READ = 32.0, 16.0
+"""Bytes of sums that a CTA writes, and reads, in a clock."""
 STEP = 16
 """Columns to which those of a swapped tile are rounded up."""
 SKEWED = ((1, 0.125), (2, 0.5))
@@ -51,19 +57,21 @@ STAGING = 32 << 10
 """Shared memory of about all staging buffers."""
 NARROW = 256
 """Features of the widest tile: narrower results have tiles of their own width."""
+EVEN = 2048
+"""Features of the widest results that have tiles of an even share of them: of wider ones the last tile is a small part."""
 
 
 @functools.cache
-def tiles(width: int = 0) -> tuple[GroupTile, ...]:
-    """What is chosen from: tiles of one CTA, of pairs that share tokens or weights, and swapped ones; with a `width`, also those of so many
-    features."""
+def tiles(widths: tuple[int, ...] = ()) -> tuple[GroupTile, ...]:
+    """What is chosen from: tiles of one CTA, of pairs that share tokens or weights, and swapped ones; and those of other `widths`."""
     alone, share_tokens, share_weights = ClusterShape(), ClusterShape(1, 2), ClusterShape(2, 1)
     cooperative = {Tile(128, 256): (alone, share_weights), Tile(256, 192): (alone, share_tokens), Tile(256, 128): (share_tokens,)}
     pingpong = {Tile(128, 192): (alone, share_weights, share_tokens), Tile(128, 128): (alone,)}
-    if width:
+    for width in widths:
         cooperative[Tile(128, width)] = (share_weights,)
-    if width and width <= MOST_PINGPONG:
-        pingpong[Tile(128, width)] = (share_weights,)
+        if width <= MOST_PINGPONG:
+            pingpong[Tile(128, width)] = (share_weights,)
+            cooperative[Tile(256, width)] = (alone, share_tokens)
     found = [GroupTile(tile, schedule, scheduler=StaticGroups(cluster=cluster))
              for schedule, shapes in ((Cooperative(), cooperative), (Pingpong(), pingpong))
              for tile, clusters in shapes.items() for cluster in clusters]
@@ -106,14 +114,15 @@ class Columns:
 
 
 @functools.lru_cache(64)
-def _columns(width: int, card: Card) -> Columns:
-    return Columns.of(tiles(width), card)
+def _columns(widths: tuple[int, ...], card: Card) -> Columns:
+    return Columns.of(tiles(widths), card)
 
 
 @np.errstate(divide="ignore")
-def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card: Card) -> Any:
-    """The clocks of a launch for groups of these lengths, by tile. Where the card has no room for a cluster, they are infinite."""
-    c, n, size = of_card(card), problem.n, problem.x.bits / 8
+def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card: Card, most: Any = None) -> Any:
+    """The clocks of a launch for groups of these lengths, by tile. Where the card has no room for a cluster, they are infinite. `most`: how
+    many CTAs share the K of a tile, where CTAs have runs of stages (`StreamGroups`)."""
+    c, n, size = of_card(card), problem.n * (1 + problem.options.gated), problem.x.bits / 8
     rows, many = np.unique(np.array([each for each in lengths if each], np.float64), return_counts=True)
     swapped, pingpong = seen.swapped > 0, seen.pingpong > 0
     depth = math.ceil(problem.k * size / STAGE_BYTES)
@@ -133,7 +142,8 @@ def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card:
     multiply = c.mma * lines / ROWS * (columns + FIXED_COLUMNS * swapped) * 2 * np.maximum(1 / c.tensor, shared)
     tiles = count.sum(1, keepdims=True)
     touched = LINE * (tokens * x / seen.along_weights + features * w / seen.along_tokens)
-    active = np.minimum(tiles, seen.resident)
+    ctas = seen.resident if most is None else np.minimum(seen.resident, tiles * most[:, None])
+    active = np.minimum(tiles, seen.resident) if most is None else ctas
     copy = np.maximum(LINE * (tokens + features) / c.ingest, touched * (1 / c.l2 + active / (c.l2_all * SHARED_OUT)))
     both = (multiply ** c.sharpness + copy ** c.sharpness) ** (1 / c.sharpness)
     stage = np.maximum(both, (c.latency + c.latency_mma * multiply) / seen.stages) + c.stage
@@ -143,10 +153,17 @@ def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card:
     tile = np.where(pingpong, np.maximum(alone + c.hand_over, (alone + store) / 2), alone + store)
 
     # All of them, and the memory.
-    waves = tiles / seen.resident
+    waves = tiles / ctas
     mean = (tile * count).sum(1, keepdims=True) / tiles
-    work = np.where(waves > 1, mean * np.ceil(waves), tile.max(1, keepdims=True))
-    work = work * np.where(seen.dynamic > 0, 1.0, 1.0 + DRIFT * (1.0 - 1.0 / np.maximum(waves, 1.0)))
+    if most is None:
+        work = np.where(waves > 1, mean * np.ceil(waves), tile.max(1, keepdims=True))
+        work = work * np.where(seen.dynamic > 0, 1.0, 1.0 + DRIFT * (1.0 - 1.0 / np.maximum(waves, 1.0)))
+    else:
+        whole = np.maximum(np.floor(waves) - 1, 0)              # waves of tiles that are not shared
+        shared, sums = tiles - whole * ctas, seen.tokens * seen.features * 4
+        each = ((alone * shared / ctas + store * np.ceil(shared / ctas)) * count).sum(1, keepdims=True) / tiles
+        added = HAND_OVER + sums * (1 / SUMS_WRITTEN + np.ceil(np.maximum(ctas / shared, 1)) / SUMS_READ)
+        work = whole * mean + each + np.where(tiles % ctas, added, 0)
     share, all_rows = many / many.sum(), (rows * many).sum()
     work = work + pingpong * (store * share).sum(1, keepdims=True) + c.cluster * (seen.along_tokens * seen.along_weights > 1)
     bytes = (all_rows + many.sum() * n) * problem.k * size + all_rows * n * problem.out.bits / 8 * c.stores * straddled
@@ -169,7 +186,12 @@ def chooses(problem: GroupProblem) -> bool:
 
 def clocks_of(problem: GroupProblem, seen: Columns, card: Card) -> Any:
     """The clocks of a launch for lengths that are alike and for some that are not, [lengths, tiles]."""
-    return np.stack([clocks(problem, seen, each, card) for each in _lengths(max(1, round(problem.mean)), problem.groups)])
+    return np.stack([clocks(problem, seen, each, card) for each in of_lengths(problem)])
+
+
+def of_lengths(problem: GroupProblem) -> tuple[tuple[int, ...], ...]:
+    """The lengths of groups that are counted, the host's guesses of what is known on the device alone."""
+    return _lengths(max(1, round(problem.mean)), problem.groups)
 
 
 @functools.lru_cache(64)
@@ -181,14 +203,17 @@ def _lengths(tokens: int, groups: int) -> tuple[tuple[int, ...], ...]:
 
 def fastest(problem: GroupProblem, card: Card) -> GroupTile:
     """The tile that takes the least time, in the mean over groups that are alike and ones that are not."""
-    width = width_of(problem)
-    return tiles(width)[int(np.argmin(clocks_of(problem, _columns(width, card), card).sum(axis=0)))]
+    widths = widths_of(problem)
+    return tiles(widths)[int(np.argmin(clocks_of(problem, _columns(widths, card), card).sum(axis=0)))]
 
 
-def width_of(problem: GroupProblem) -> int:
-    """The features of tiles of the width of a narrow result; 0 where tiles are about as wide, or weights have 64 at a time."""
-    narrow = problem.n < NARROW and problem.n % (NARROW // 2) and problem.w_major == "k"
-    return -(-problem.n // STEP) * STEP if narrow else 0
+def widths_of(problem: GroupProblem) -> tuple[int, ...]:
+    """The widths of further tiles for a result of so many features: even shares of them, of as few tiles as have up to 256 features each,
+    or up to 192. None where the other tiles are as wide, or weights have 64 features at a time."""
+    if problem.n > EVEN or problem.w_major == "mn":
+        return ()
+    even = (-(-problem.n // -(-problem.n // most)) for most in (NARROW, MOST_PINGPONG))
+    return tuple(dict.fromkeys(width for width in (-(-share // STEP) * STEP for share in even) if width not in WIDTHS))
 
 
-__all__ = ["Columns", "bare", "chooses", "clocks", "clocks_of", "fastest", "tiles", "width_of"]
+__all__ = ["Columns", "bare", "chooses", "clocks", "clocks_of", "fastest", "of_lengths", "tiles", "widths_of"]

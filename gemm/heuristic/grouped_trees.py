@@ -29,7 +29,7 @@ from . import corrections
 from .corrections import NONE, Trees, log2
 from .costs import LINE, fit_path
 from .group_tile import GroupTile
-from .grouped_causes import Columns, bare, clocks_of, width_of
+from .grouped_causes import Columns, bare, clocks_of, widths_of
 from .grouped_causes import tiles as tiles_of_causes
 from .grouped_lines import pitches, straddles
 from .grouped_tiles import FEW, CostedTile, tiles_of
@@ -51,7 +51,7 @@ def further() -> tuple[GroupTile, ...]:
 def tiles(problem: GroupProblem, card: Card) -> tuple[GroupTile, ...]:
     """What is chosen from, each once."""
     costed = (each.tile for each in tiles_of(problem, card))
-    return tuple(dict.fromkeys((*tiles_of_causes(width_of(problem)), *further(), *costed)))
+    return tuple(dict.fromkeys((*tiles_of_causes(widths_of(problem)), *further(), *costed)))
 
 
 def features(problem: GroupProblem, some: tuple[GroupTile, ...], seen: Columns, clocks: Any) -> dict[str, Values]:

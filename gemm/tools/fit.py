@@ -116,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=count, metavar="N",
                         help=f"trees (default {ROUNDS}; of --further those that help most); 0: none, old ones go")
     parser.add_argument("--further", action="store_true", help="keep constants and trees; learn further trees, and factors of a split K "
-                        "and of structures that have none, from products that they have not seen")
+                        "and of structures that have none, from products that they have not seen; with --grouped trees alone")
     parser.add_argument("--keep", type=count, metavar="N", help="with --further: only the first N trees stay (default: all)")
     parser.add_argument("--start", metavar="NAME", help="with --further: begin with the constants and trees of this card, not with the "
                         "card's own")
@@ -134,9 +134,9 @@ def command(options: argparse.Namespace) -> int:
     if other:
         raise DataError(f"--card {options.card} is {card.name}, and a record is of {other[0]}")
     if options.grouped:
-        if options.further or options.start or options.keep is not None or options.rounds is not None:
-            raise UsageError("--grouped grows its trees anew: it takes no --further, --start, --keep or --rounds")
-        return grouped_fit.fit(records, card, options.output)
+        if options.start or options.keep is not None or options.rounds is not None:
+            raise UsageError("--grouped grows as many trees as it always does: it takes no --start, --keep or --rounds")
+        return grouped_fit.fit(records, card, options.output, further=options.further)
     if options.start and not options.further:
         raise UsageError(f"--start {options.start} is for --further: constants that are fitted anew begin with those of {options.card}")
     start = card_named(options.start) if options.start else card

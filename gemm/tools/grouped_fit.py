@@ -2,7 +2,7 @@
 tiles` measured.
 
 A fifth of the products is held out of the trees in turn, and what is told of a product comes from trees that have not seen it; the trees
-that are kept have seen all.
+that are kept have seen all. `--further` keeps the trees that the card has, and grows more for what they leave over.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import numpy as np
 from ptxkit.cards import Card
 from ptxkit.measure.figures import quantile
 
-from ..heuristic.corrections import Trees, write
+from ..heuristic.corrections import NONE, Trees, write
 from ..heuristic.grouped import alone, untaught
-from ..heuristic.grouped_trees import NAMES, gains, judged, learned, path_of, takes, tiles
+from ..heuristic.grouped_trees import NAMES, gains, judged, learned, of_card, path_of, takes, tiles
 from .bench.grouped_cases import case
-from .grow import Growth, grown, weights
+from .grow import Growth, grown, joined, weights
 from .measured import DataError
 from .problems import problem_of
 
@@ -34,9 +34,9 @@ GROWTH = Growth(600, 6, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Measured tiles of products, an entry for each: its product, the features, the logarithm of the clocks by causes, its microseconds and
-    those of the product's best. `own`: for each product the microseconds of the choice without trees, its entry or -1, and whether trees
-    choose for it."""
+    """Measured tiles of products, an entry for each: its product, the features, the logarithm of the clocks by causes and by the trees that
+    are kept, its microseconds and those of the product's best. `own`: for each product the microseconds of the choice without trees, its
+    entry or -1, and whether trees choose for it."""
 
     product: Any
     asked: Any
@@ -59,24 +59,26 @@ def sweep(path: Path) -> Any:
     return found
 
 
-def measured(sweeps: Sequence[Mapping[str, Any]], card: Card) -> Tiles:
-    """The tiles in some sweeps. Raises DataError where no product is one that trees learn from."""
+def measured(sweeps: Sequence[Mapping[str, Any]], card: Card, kept: Trees = NONE) -> Tiles:
+    """The tiles in some sweeps, of products whose K no CTAs share. Raises DataError where no product is one that trees learn from."""
     found: list[tuple[Any, ...]] = []
     own: list[tuple[float, int, bool]] = []
     names: list[str] = []
     for row in (row for sweep in sweeps for row in sweep["rows"]):
         problem = problem_of(case(row["case"]))
         times = {one["config"]: float(one["us"]) for one in row["configs"]}
-        chosen = str(untaught(problem, card))
-        if not learned(problem) or chosen not in times:
+        config = untaught(problem, card)
+        chosen = str(config)
+        if not learned(problem) or config.streams or chosen not in times:
             continue
-        some = {str(config): tile for tile in tiles(problem, card) if (config := alone(tile, problem)) is not None}
-        kept = {name: tile for name, tile in some.items() if name in times}
-        clocks, asked = judged(problem, tuple(kept.values()), card)
+        some = {str(each): tile for tile in tiles(problem, card) if (each := alone(tile, problem)) is not None}
+        swept = {name: tile for name, tile in some.items() if name in times}
+        clocks, asked = judged(problem, tuple(swept.values()), card)
+        said = np.log(clocks) + (kept.logarithm(asked) if len(kept) else 0.0)
         best = min(times.values())
         start = len(found)
-        found += [(len(names), asks, math.log(count), times[name], best, name == chosen)
-                  for name, asks, count in zip(kept, asked, clocks, strict=True) if math.isfinite(count)]
+        found += [(len(names), asks, logarithm, times[name], best, name == chosen)
+                  for name, asks, logarithm in zip(swept, asked, said, strict=True) if math.isfinite(logarithm)]
         place = next((place for place in range(start, len(found)) if found[place][-1]), -1)
         own.append((times[chosen], place, takes(problem)))
         names.append(row["case"])
@@ -128,18 +130,28 @@ def told(some: Tiles, said: Any) -> Iterator[str]:
                f"worst {max(found):.3f}")
 
 
-def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = None) -> int:
-    """0: grown and kept. 1: the trees choose no better than what is chosen without them, and nothing is kept."""
-    some = measured(sweeps, card)
+def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = None, *, further: bool = False) -> int:
+    """0: grown and kept. 1: the trees choose no better than what is chosen without them, or than those that the card has, and nothing is
+    kept."""
+    kept = of_card(card) if further else NONE
+    some = measured(sweeps, card, kept)
     said = unseen(some, card)
     lines = list(told(some, said))
-    print("\n".join(lines))
     before, after = regrets(some, said)
+    if len(kept):
+        before = regrets(some, some.clocks)[1]
+        lines.insert(1, f"with the trees that stay: regret {math.exp(float(np.log(before).mean())):.4f}")
+    print("\n".join(lines))
     if np.log(after).mean() >= np.log(before).mean():
         print("there is nothing to be gained")
         return 1
     about = {"device": card.name, "products": len(some.names), "tiles": len(some.us), "held_out": lines}
-    write(output or path_of(card), taught(some, np.ones(len(some.us), dtype=bool), card), about, NAMES)
+    grown_trees = taught(some, np.ones(len(some.us), dtype=bool), card)
+    if len(kept):
+        known = json.loads(path_of(card).read_text(encoding="utf-8"))
+        about |= {name: known[name] + about[name] for name in ("products", "tiles")}
+        grown_trees = joined(kept, grown_trees)
+    write(output or path_of(card), grown_trees, about, NAMES)
     return 0
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from ptxkit.gemm.config.grouped import GroupedConfig, StaticGroups, SwapAB
 from ptxkit.gemm.config.parts import BlockScaled, Pingpong
+from ptxkit.gemm.heuristic import grouped_stream
 from ptxkit.gemm.heuristic.grouped import heuristic
 from ptxkit.gemm.heuristic.grouped_tiles import FEW, STATIC_BLOCKS, CostedTile, cost_of, static_pays, tiles_of
 from ptxkit.gemm.launch.ptr_array import PointerArrays, PointerProblem
@@ -180,14 +181,17 @@ def other_label(config: GroupedConfig, few: bool) -> str:
 
 
 @pytest.mark.parametrize(("what", "kind", "share", "gain"), [
-    ("few", "bf16:gated", 1.015, 1.003), ("few", "fp8:gated", 1.017, 1.002), ("few", "bf16:f32", 1.012, 1.042),
-    ("few", "fp8:f32", 1.014, 1.038), ("few", "fp8:quantised", 1.017, 1.06), ("few", "fp8:gated:quantised", 1.02, 1.015),
+    ("few", "bf16:gated", 1.015, 1.003), ("few", "fp8:gated", 1.017, 1.002), ("few", "bf16:f32", 1.012, 1.038),
+    ("few", "fp8:f32", 1.014, 1.038), ("few", "fp8:quantised", 1.017, 1.057), ("few", "fp8:gated:quantised", 1.02, 1.013),
     ("few", "fp8-block:quantised", 1.017, 1.035), ("few", "fp8-block:gated:quantised", 1.025, 1.015),
     ("more", "bf16:gated", 1.03, 1.08), ("more", "fp8:gated", 1.03, 1.05), ("more", "bf16:f32", 1.04, 1.12),
     ("more", "fp8:f32", 1.03, 1.12), ("more", "fp8:quantised", 1.03, 1.08), ("more", "fp8:gated:quantised", 1.015, 1.04),
     ("more", "bf16", 1.045, 0.99), ("more", "fp8", 1.03, 1.005)])
-def test_tiles_of_other_results_are_near_the_fastest_and_faster_than_before(what: str, kind: str, share: float, gain: float):
-    """In the mean, alike and skewed; a second kernel counts 0.5 us. What was left out of a measurement is left out here."""
+def test_tiles_of_other_results_are_near_the_fastest_and_faster_than_before(what: str, kind: str, share: float, gain: float,
+                                                                            monkeypatch: pytest.MonkeyPatch):
+    """In the mean, alike and skewed; a second kernel counts 0.5 us. What was left out of a measurement is left out here. No CTAs share K:
+    there were no such kernels."""
+    monkeypatch.setattr(grouped_stream, "better", lambda *_: None)
     few, beside, gained, left_out = what == "few", [], [], 0
     for word, times in results(OTHER_RESULTS)[what].items():
         if word.split(":skewed")[0].partition(":")[2] != kind:

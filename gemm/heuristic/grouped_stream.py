@@ -1,0 +1,89 @@
+"""Groups with few tiles and a long K: whether CTAs share the K of tiles, which tile they then have, and how many share one.
+
+The rest of the choice fills the card by smaller tiles, which are read less often from shared memory than they are loaded. Where even these
+are fewer than SMs, most of the time is that of one CTA with a whole K. The clocks of both are those of `grouped_causes`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from ptxkit.cards import Card
+
+from ..config.grouped import StreamGroups
+from ..config.parts import Swizzle, Tile
+from ..problem.grouped import GroupProblem
+from ..scheduler.group_table import COUNTED
+from .group_tile import GroupTile
+from .grouped_causes import STEP, Columns, clocks, of_lengths
+
+WAVES, WAVES_DEEP, WAVES_FEW, WAVES_OTHER = 0.75, 0.9, 1.5, 0.6
+"""The most waves of the tiles of the other choice: of any K; of a deep one; of a deep one where groups have few tokens too; and with a gate
+or elements of 8 bits, whose other kernels the clocks know less of."""
+DEEP = 12_000
+"""Bytes of K that are a deep one."""
+FEW = 40
+"""Few tokens a group."""
+GAIN, GAIN_OTHER = 0.15, 0.2
+"""What sharing must gain; and where it is taken for few tokens alone, with a gate or of 8 bits."""
+LEAST, LEAST_OF_DECODE, DECODE = 5_000, 12_000, 16
+"""The clocks that it must gain; and those for at most DECODE tokens, whose other kernels are faster than the clocks say."""
+MOST = (2, 4, 8)
+"""How many CTAs share a tile at most."""
+SHORT, TALL = 200, 48
+"""Tokens a group, up to which tiles of 64 rows are tried, and from which those of 128 are."""
+
+
+@functools.cache
+def tiles(lines: int, tokens: int) -> tuple[GroupTile, ...]:
+    """What is chosen from for so many lines of weights and tokens a group."""
+    own = -(-lines // STEP) * STEP
+    widths = sorted({64, 128, 192, 256, *([own] if own < 256 else [])})
+    return tuple(GroupTile(Tile(BM, BN), scheduler=StreamGroups(Swizzle(), most))
+                 for BM in ([64] if tokens <= SHORT else []) + ([128] if tokens >= TALL else [])
+                 for BN in widths if max(64, -(-lines // 64) * 64) >= BN for most in MOST)
+
+
+@functools.lru_cache(64)
+def _columns(some: tuple[GroupTile, ...], card: Card) -> Columns:
+    return Columns.of(some, card)
+
+
+def shares(problem: GroupProblem) -> bool:
+    """Whether CTAs can share the K of tiles of such a problem."""
+    options = problem.options
+    free = not (options.batch_invariant or options.order or problem.gathered or problem.scatter or problem.quantised or problem.promote)
+    return free and options.layout in COUNTED and not problem.empty
+
+
+def waves_of(own: GroupTile, problem: GroupProblem, card: Card) -> float:
+    """The waves of tiles of a kernel, of groups that are alike."""
+    rows, across = math.ceil(problem.mean / own.tile_tokens), math.ceil(problem.n / own.features(problem.options.gated, False))
+    return problem.groups * rows * across / card.sms
+
+
+def better(own: GroupTile, problem: GroupProblem, card: Card) -> GroupTile | None:
+    """The tile whose K CTAs share, if that is worth it beside the tile `own`."""
+    if not shares(problem):
+        return None
+    waves, deep = waves_of(own, problem, card), problem.k * problem.x.bits >= DEEP * 8
+    other, few = problem.options.gated or problem.x.bits == 8, deep and problem.mean <= FEW
+    usual = WAVES_DEEP if deep else WAVES
+    if waves > (WAVES_OTHER if other else max(usual, WAVES_FEW) if few else usual):
+        return None
+    enough = GAIN_OTHER if other or waves > usual else GAIN
+    some = tuple(each for each in tiles(problem.n * (1 + problem.options.gated), math.ceil(problem.mean))
+                 if problem.w_major == "k" or each.tile.BN % 64 == 0)
+    most = np.array([each.scheduler.most for each in some if isinstance(each.scheduler, StreamGroups)], np.float64)
+    lengths = of_lengths(problem)
+    shared = np.mean([clocks(problem, _columns(some, card), each, card, most) for each in lengths], axis=0)
+    alone = float(np.mean([clocks(problem, _columns((own,), card), each, card)[0] for each in lengths]))
+    first = int(np.argmin(shared))
+    least = LEAST_OF_DECODE if problem.mean <= DECODE else LEAST
+    return some[first] if alone - float(shared[first]) >= max(least, enough * alone) else None
+
+
+__all__ = ["better", "shares", "tiles", "waves_of"]
