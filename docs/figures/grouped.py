@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from statistics import geometric_mean
@@ -11,6 +12,7 @@ from .records import MEANS, Figure, block, ceilings, count_of, digits, header, p
 
 GROUPED = "2026-11-24-h200-grouped"
 GROUPED_RANDOM, RANDOM_H200 = "2026-11-26-h100-grouped-random", "2026-11-29-h200-grouped-random"
+SHARING = "2026-11-29-h200-grouped-stream-k"
 DEEP_GEMM = "2026-11-27-h100-deepgemm"
 WEIGHTS, WEIGHTS_H200 = "2026-11-26-h100-weight-gradients", "2026-11-28-h200-weight-gradients"
 MOE, MOE_H200 = "2026-11-27-h100-moe", "2026-11-28-h200-moe"
@@ -44,9 +46,8 @@ def grouped_case(case: str) -> Figure:
 RANDOM: dict[str, Callable[[], list[float]]] = {
     "grouped-random": lambda: [row[2] for row in record(GROUPED_RANDOM)["random"]["rows"]],
     "grouped-random.fresh": lambda: [row[2] for row in record(GROUPED_RANDOM)["random"]["fresh rows"]],
-    "grouped-random.h200": lambda: record(RANDOM_H200)["random:8891:160:any8"],
-    "grouped-random.h200.shipped": lambda: record(RANDOM_H200)["random:8901:160:any8"],
-    "grouped-random.h200.before": lambda: record(RANDOM_H200)["random:8871:160:any8"],
+    **{f"grouped-random.h200.{seed}": functools.partial(lambda seed: list[float](record(RANDOM_H200)[f"random:{seed}:160:any8"]), seed)
+       for seed in (8871, 8891, 8901, 8911, 8921, 8931, 8941)},
 }
 """How much longer torch takes, of group products with random lengths, by the title of their figures."""
 
@@ -61,6 +62,15 @@ def tiles_table() -> str:
     lines = header("what is chosen | " + " | ".join(found["columns"]))
     for what in ("without trees", "trees that have not seen the product", "the best tile"):
         lines.append(f"| {what} | {' | '.join(f'{value:.3f}' for value in found[what])} |")
+    return block(lines)
+
+
+def sharing_table() -> str:
+    """What it gains that CTAs share the K of tiles: products for which that is chosen."""
+    found = record(SHARING)["summary"]
+    lines = header("products | " + " | ".join(found["columns"]))
+    lines += [f"| {what} | {' | '.join(str(value) if isinstance(value, int) else f'{value:.3f}' for value in row)} |"
+              for what, row in found.items() if what != "columns"]
     return block(lines)
 
 
@@ -160,6 +170,7 @@ FIGURES: dict[str, Figure] = {
     **{f"grouped-random.{card}against.{which}": against_commit(which, name) for which in MEANS
        for card, name in (("", GROUPED_RANDOM), ("h200.", RANDOM_H200))},
     "grouped.tiles": tiles_table,
+    "grouped.sharing": sharing_table,
     "moe.table": moe_table,
     "moe.rows": lambda: str(len(record(MOE)["rows"])),
     **{f"{title}.{which}": figure for title, name in (("moe", MOE), ("moe.h200", MOE_H200))
