@@ -19,9 +19,11 @@ from .warpgroups import MmaThread
 class TileStore(Protocol):
     """Stores the sums of a tile."""
 
-    def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None: ...
+    def tile(self, acc: list[Vec[Any, Any]], row: Reg[u32], column: Reg[u32], BN: int, batch: Reg[u32] | None = None) -> None:
+        """Store m64 blocks by BN columns, from `row` and `column` on."""
 
-    def tail(self) -> None: ...
+    def tail(self) -> None:
+        """Before the warpgroup exits: wait for its stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class StreamKStore:
     runs: RunReduction
     store: TileStore
     mma_thread: MmaThread
-    BN: int                                     # that are stored
+    BN: int                                     # columns that are stored
 
     def begin(self) -> None:
         """Before the first work tile: nothing to do."""

@@ -16,7 +16,7 @@ from ..collective.epilogue import BUFFERS
 from ..collective.epilogue_quantize import kept_bytes, passes
 from ..collective.mainloop_promoted import MIN_UNROLLED_STAGES
 from ..collective.scale_factors import bulk_count, copies_per_tile, flat_floats, groups_of
-from ..collective.tensormaps import COUNTERS_WORDS, workspace_bytes
+from ..collective.tensormaps import COUNTERS_WORDS, FLAGS_WORDS, workspace_bytes
 from ..collective.thread_scales import BLOCK
 from ..scheduler.dynamic import ClusterDynamicScheduler, DynamicScheduler
 from ..scheduler.fast_divmod import DivmodTable
@@ -240,8 +240,11 @@ class GroupedConfig(TiledConfig):
         return self.scheduler.most if isinstance(self.scheduler, StreamGroups) else 1
 
     def workspace_bytes(self, ctas: int) -> int:
-        """The bytes of the workspace of a launch of so many CTAs."""
+        """The bytes of the workspace of a launch of so many CTAs. Raises ConfigError where these have more flags than there is room for."""
         if self.streams:
+            if ctas * self.warpgroups > FLAGS_WORDS:
+                raise ConfigError(f"stream-K has flags for {FLAGS_WORDS} warpgroups, and {ctas} CTAs have {ctas * self.warpgroups}: take "
+                                  "StaticGroups() or DynamicGroups()")
             return 4 * (COUNTERS_WORDS + ctas * self.tile.BM * self.tile.BN)
         return workspace_bytes(self.operands.max_groups, self.operands.layout) if self.needs_workspace else 0
 

@@ -16,6 +16,7 @@ from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.runtime.launcher import fetch_modes
 from ptxkit.types import TYPES
 
+from ..collective.tensormaps import MOST_SMS
 from ..config.grouped import GroupedConfig, StagedGroups
 from ..config.parts import Direct
 from ..heuristic.grouped import heuristic
@@ -28,7 +29,6 @@ from .text import arguments
 
 UNUSED = 17             # numbers of a dense plan (px_plan of gemm.c) that a group plan leaves 0
 MAPS = ("x", "w", "y", "sfa_map", "sfb_map", "x_tail")
-MOST_SMS = 144          # of a chip: a pack's workspace is large enough on any card
 """Of the kernels, in the order of gemm/export/group.c."""
 SOURCES = {"groups_rows": "PXG_ROWS", "groups_lengths": "PXG_LENGTHS", "out_pointer": "PXG_OUT", "out_row": "PXG_OUT_ROW",
            "x_scale": "PXG_X_SCALE", "x_scale_pointer": "PXG_X_SCALE", "w_scale_pointer": "PXG_W_SCALE", "workspace": "PXG_WORKSPACE",

@@ -15,6 +15,7 @@ from ..config.grouped import (
     GroupScheduling,
     StagedGroups,
     StaticGroups,
+    StreamGroups,
     SwapAB,
     TokensAsRows,
 )
@@ -76,12 +77,11 @@ class GroupTile:
     def in_order(self) -> GroupTile:
         """The same with the groups in their own order."""
         scheduler = self.scheduler
-        if not scheduler.longest_first and not self.from_tail:
+        if isinstance(scheduler, StreamGroups) or (not scheduler.longest_first and not self.from_tail):
             return self
         if isinstance(scheduler, DynamicGroups):
             return self._with(DynamicGroups(False, 0, scheduler.order, scheduler.cluster))
-        return self._with(StaticGroups(scheduler.find, False, scheduler.order, scheduler.cluster)) \
-            if isinstance(scheduler, StaticGroups) else self
+        return self._with(StaticGroups(scheduler.find, False, scheduler.order, scheduler.cluster))
 
     def _with(self, scheduler: GroupScheduling) -> GroupTile:
         """The same with another scheduler; `replace` would take several times as long, and a choice orders a dozen tiles."""

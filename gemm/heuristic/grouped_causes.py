@@ -45,18 +45,18 @@ HAND_OVER = 1000.0
 SUMS_WRITTEN, SUMS_READ = 32.0, 16.0
 """Bytes of sums that a CTA writes, and reads, in a clock."""
 STEP = 16
-"""Columns to which those of a swapped tile are rounded up."""
+"""Columns to which those of a swapped tile, and widths of tiles, are rounded up."""
 SKEWED = ((1, 0.125), (2, 0.5))
 """The number of the lengths at random that are counted, and the share of groups that are empty."""
 DRIFT = 0.08
 """How much longer tiles take that CTAs do not take from a counter, if they are many: CTAs drift apart, and the L2 keeps less of what others
 want as well."""
 MOST_PINGPONG = 192
-"""Features of a tile that pingpong warpgroups have registers for."""
+"""Features of a tile for which pingpong warpgroups, and two that share 256 rows, have registers."""
 STAGING = 32 << 10
 """Shared memory of about all staging buffers."""
 NARROW = 256
-"""Features of the widest tile: narrower results have tiles of their own width."""
+"""Features of the widest tile."""
 EVEN = 2048
 """Features of the widest results that have tiles of an even share of them: of wider ones the last tile is a small part."""
 
@@ -121,7 +121,8 @@ def _columns(widths: tuple[int, ...], card: Card) -> Columns:
 @np.errstate(divide="ignore")
 def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card: Card, most: Any = None) -> Any:
     """The clocks of a launch for groups of these lengths, by tile. Where the card has no room for a cluster, they are infinite. `most`: how
-    many CTAs share the K of a tile, where CTAs have runs of stages (`StreamGroups`)."""
+    many CTAs share the K of a tile, where CTAs have runs of stages (`StreamGroups`). With a gate both projections count as results, though
+    half as many are stored."""
     c, n, size = of_card(card), problem.n * (1 + problem.options.gated), problem.x.bits / 8
     rows, many = np.unique(np.array([each for each in lengths if each], np.float64), return_counts=True)
     swapped, pingpong = seen.swapped > 0, seen.pingpong > 0
@@ -209,7 +210,7 @@ def fastest(problem: GroupProblem, card: Card) -> GroupTile:
 
 def widths_of(problem: GroupProblem) -> tuple[int, ...]:
     """The widths of further tiles for a result of so many features: even shares of them, of as few tiles as have up to 256 features each,
-    or up to 192. None where the other tiles are as wide, or weights have 64 features at a time."""
+    or up to 192. None where the other tiles are as wide, results have more than EVEN features, or weights have 64 at a time."""
     if problem.n > EVEN or problem.w_major == "mn":
         return ()
     even = (-(-problem.n // -(-problem.n // most)) for most in (NARROW, MOST_PINGPONG))

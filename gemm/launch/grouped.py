@@ -18,10 +18,11 @@ from ptxkit.runtime.overlap import Spans, refuse_overlap
 from ptxkit.types import TYPES
 
 from ..collective.atoms import ROWS
-from ..collective.tensormaps import warps
+from ..collective.tensormaps import COUNTERS_WORDS, MOST_SMS, warps
 from ..config.grouped import GroupedConfig
 from ..config.parts import BlockScaled, ThreadScaled
 from ..heuristic.grouped import heuristic
+from ..heuristic.grouped_stream import LARGEST
 from ..kernels.clear_groups import clear_groups
 from ..kernels.update_tensormaps import update_tensormaps
 from ..problem.dense import short, type_name
@@ -46,6 +47,7 @@ LAYOUTS = tuple(layout for layout in NAMES if layout != "ptr_array")
 WRITTEN = ("out", "out_scale")
 """The arrays of a product of groups that a launch writes."""
 _workspaces = Workspaces()
+_sums = Workspaces(4 * (COUNTERS_WORDS + MOST_SMS * LARGEST))      # where CTAs share K: 19 MB, for any tile that is chosen
 _plans: Newest[tuple[Any, ...], GroupPlan] = Newest()
 _launches: Newest[tuple[Any, ...], tuple[GroupLaunch | GroupLaunches[GroupLaunch] | ClearedGroups | None, ArrayView]] = Newest()
 
@@ -139,7 +141,7 @@ def updater(config: GroupedConfig, ordinal: int) -> Launcher:
 
 def workspace(ordinal: int, stream: int, config: GroupedConfig, ctas: int) -> int:
     """The address of a stream's workspace for a launch of so many CTAs. Its counters and flags are 0."""
-    return _workspaces.of(ordinal, stream, config.workspace_bytes(ctas))
+    return (_sums if config.streams else _workspaces).of(ordinal, stream, config.workspace_bytes(ctas))
 
 
 Placed = tuple[Launcher, Extent, tuple[Any, ...], tuple[EncodedTensorMap, ...]]

@@ -59,7 +59,8 @@ def check_sums(config: GroupedConfig, promote: bool, invariant: bool) -> None:
     if promote and not budget.promoted(config.sums):
         raise LaunchError("this config is not for this problem: its sums stay in the tensor cores, the arguments need Promoted ones")
     if invariant and (why := varies(config)):
-        raise LaunchError(f"this config is not batch-invariant: {why}; take TokensAsRows and BK=0, or leave batch_invariant out")
+        raise LaunchError(f"this config is not batch-invariant: {why}; take TokensAsRows, a whole K for each CTA and BK=0, or leave "
+                          "batch_invariant out")
 
 
 def check_room(most: int, name: str, groups: int, at_once: int | None = None) -> None:

@@ -109,6 +109,9 @@ class GroupScheduler:
                                  row=row, until=until)
 
         if self.sharing > 1:
+            assert turns == 1
+            assert self.order == "search"
+            assert not own_sizes
             with parts_of(count, stages, *self.loop.own_index(), most=self.sharing) as (index, depth, part):
                 m, n, at = place(index)
                 yield work_tile(m, n, at, index, depth, part)

@@ -135,7 +135,8 @@ def command(options: argparse.Namespace) -> int:
         raise DataError(f"--card {options.card} is {card.name}, and a record is of {other[0]}")
     if options.grouped:
         if options.start or options.keep is not None or options.rounds is not None:
-            raise UsageError("--grouped grows as many trees as it always does: it takes no --start, --keep or --rounds")
+            raise UsageError("--grouped takes no --start, --keep or --rounds: it grows a fixed number of trees, --further beside those "
+                             "of its card")
         return grouped_fit.fit(records, card, options.output, further=options.further)
     if options.start and not options.further:
         raise UsageError(f"--start {options.start} is for --further: constants that are fitted anew begin with those of {options.card}")

@@ -2,7 +2,8 @@
 tiles` measured.
 
 A fifth of the products is held out of the trees in turn, and what is told of a product comes from trees that have not seen it; the trees
-that are kept have seen all. `--further` keeps the trees that the card has, and grows more for what they leave over.
+that are kept have seen all. `--further` keeps the trees that the card has, and grows more for what they leave over: from products that
+these have not seen either.
 """
 
 from __future__ import annotations
@@ -134,11 +135,13 @@ def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = N
     """0: grown and kept. 1: the trees choose no better than what is chosen without them, or than those that the card has, and nothing is
     kept."""
     kept = of_card(card) if further else NONE
+    if further and not len(kept):
+        raise DataError(f"{card.name} has no trees of groups that could stay: leave out --further")
     some = measured(sweeps, card, kept)
     said = unseen(some, card)
     lines = list(told(some, said))
     before, after = regrets(some, said)
-    if len(kept):
+    if further:
         before = regrets(some, some.clocks)[1]
         lines.insert(1, f"with the trees that stay: regret {math.exp(float(np.log(before).mean())):.4f}")
     print("\n".join(lines))
@@ -147,7 +150,7 @@ def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = N
         return 1
     about = {"device": card.name, "products": len(some.names), "tiles": len(some.us), "held_out": lines}
     grown_trees = taught(some, np.ones(len(some.us), dtype=bool), card)
-    if len(kept):
+    if further:
         known = json.loads(path_of(card).read_text(encoding="utf-8"))
         about |= {name: known[name] + about[name] for name in ("products", "tiles")}
         grown_trees = joined(kept, grown_trees)

@@ -73,7 +73,8 @@ def launches(library: ctypes.CDLL, made: Exported, recorder: Recorder, layer: Gr
     gemm.group_gemm(x, w, cu, **dict(zip(("x_scale", "w_scale"), scales, strict=False)), out=y, stream=STREAM, config=config,
                     activation="silu_and_mul" if layer.gated else None)
     python = recorder.launches[before:]
-    workspace = grouped._workspaces._made.get((0, STREAM), (0, 0))[0]
+    workspaces = grouped._sums if config is not None and config.streams else grouped._workspaces
+    workspace = workspaces._made.get((0, STREAM), (0, 0))[0]
     group = of(layer, rows, x=x.pointer, w=w.pointer, y=y.pointer, cu_seqlens=cu.pointer, ldx=x.strides[0], ldy=y.strides[0],
                mean_rows=mean)
     if scales:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, GroupOperands, StaticGroups
+from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, GroupOperands, StaticGroups, StreamGroups
 from ptxkit.gemm.config.parts import BlockScaled, Pingpong, Promoted
 from ptxkit.gemm.heuristic.group_tile import GroupTile
 from ptxkit.gemm.problem.grouped import GroupProblem
@@ -48,7 +48,8 @@ def recorded_tile(tile: GroupTile | GroupedConfig) -> str:
 
 def recorded_order(config: GroupTile | GroupedConfig) -> str:
     """What they call the order in which CTAs get their tiles."""
-    return config.scheduler.find if isinstance(config.scheduler, StaticGroups) else "ticket"
+    return config.scheduler.find if isinstance(config.scheduler, StaticGroups) else \
+        "stream" if isinstance(config.scheduler, StreamGroups) else "ticket"
 
 
 def overlaps(config: GroupedConfig) -> bool:

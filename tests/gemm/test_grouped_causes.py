@@ -63,7 +63,8 @@ def test_more_tokens_and_deeper_rows_take_longer():
 
 
 def test_the_choice_is_near_the_fastest_tile_that_was_measured():
-    """Random products on an H100, each with every tile; the lengths are those of the case, which the host does not know."""
+    """Random products on an H100, each with every tile but those of even shares; the lengths are those of the case, which the host does not
+    know."""
     measured = results("2026-11-27-h100-grouped-tiles.json")
     beside, gained = [], []
     for word, times in measured["cases"].items():
@@ -75,8 +76,8 @@ def test_the_choice_is_near_the_fastest_tile_that_was_measured():
         if us is not None:
             beside.append(us / min(filter(None, times)))
             gained.append(measured["before"][word] / us)
-    assert len(beside) >= 40
-    assert statistics.geometric_mean(beside) < 1.06
+    assert len(beside) >= 50
+    assert statistics.geometric_mean(beside) < 1.03
     assert statistics.geometric_mean(gained) > 1.06
 
 

@@ -195,7 +195,7 @@ def _parser(module):
 def test_options_of_dense_trees_are_refused(more, capsys, tmp_path):
     (tmp_path / "s.json").write_text('{"device": {"name": "NVIDIA H200"}, "rows": []}')
     assert main(["fit", "--grouped", "--card", "h200", *more, str(tmp_path / "s.json")]) != 0
-    assert "--grouped grows as many trees as it always does: it takes no --start, --keep or --rounds" in capsys.readouterr().err
+    assert "--grouped takes no --start, --keep or --rounds: it grows a fixed number of trees" in capsys.readouterr().err
 
 
 def test_a_sweep_has_no_other_variants(capsys):

@@ -47,7 +47,7 @@ from .shapes import Problem
 Variant = Callable[[GroupedConfig, GroupProblem, Card], GroupedConfig]
 """Another configuration of a problem on a card. Raises where there is none."""
 TILES = "tiles"
-"""Every tile that the heuristic chooses from."""
+"""Every tile that the heuristic chooses from where each CTA has a whole K."""
 
 
 def _in_order(order: Order, config: GroupedConfig, problem: GroupProblem, card: Card) -> GroupedConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from ptxkit.cards import H200, Card
 
 from ...config.grouped import DynamicGroups, GroupedConfig, GroupLoads, StagedGroups, StaticGroups, SwapAB
 from ...config.parts import Cooperative, Pingpong, Promotion, Swizzle, Tile
-from ...heuristic import grouped_trees
+from ...heuristic import grouped_stream, grouped_trees
 from ...heuristic.group_tile import GroupTile, in_this_order, swapped
 from ...heuristic.grouped import SINGLE, alone, heuristic, loads_of, single, untaught
 from ...heuristic.grouped_tiles import FEW, THREE_WARPGROUPS, WIDE, tiles_of
@@ -19,8 +20,13 @@ Candidate = tuple[GroupTile, GroupLoads]
 ORDERS = StaticGroups(), DynamicGroups()
 
 
+SHARED_WAVES = 2
+"""Waves of tiles of 128 x 128 up to which CTAs may share their K."""
+
+
 def each_tile(problem: GroupProblem, card: Card = H200) -> dict[str, GroupedConfig]:
-    """The tiles that are chosen from where groups have more than a few tokens, each in a kernel that works whatever the lengths."""
+    """The tiles that are chosen from where groups have more than a few tokens, each in a kernel that works whatever the lengths. No CTAs
+    share their K."""
     found = {str(each.tile): alone(each.tile, problem) for each in tiles_of(problem, card)}
     return {name: config for name, config in found.items() if config is not None}
 
@@ -46,6 +52,15 @@ def taught_candidates(problem: GroupProblem, card: Card = H200) -> Iterator[Grou
 
 
 def _shapes(problem: GroupProblem, card: Card) -> Iterator[Candidate]:
+    yield from _of_whole_k(problem, card)
+    lines = problem.n * (1 + problem.options.gated)
+    few = problem.groups * math.ceil(problem.mean / 128) * math.ceil(lines / 128) <= SHARED_WAVES * card.sms
+    if few and grouped_stream.shares(problem):
+        for tile in grouped_stream.tiles_of(problem):
+            yield tile, replace(loads_of(problem), l2_prefetch_stages=0)
+
+
+def _of_whole_k(problem: GroupProblem, card: Card) -> Iterator[Candidate]:
     span, loads = 1024 // problem.x.bits, loads_of(problem)     # elements of 128 bytes
     if problem.mean <= 2 * FEW:
         sizes = (8, 16, 32, 48, 64, 96, 128, 192, 256)

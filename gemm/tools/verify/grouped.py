@@ -11,7 +11,7 @@ from typing import Any
 
 from ptxkit.cards import H200, Card
 
-from ...config.grouped import CONTIGUOUS_ROWS, GroupedConfig, GroupLoads, StagedGroups
+from ...config.grouped import CONTIGUOUS_ROWS, GroupedConfig, GroupLoads, StagedGroups, StreamGroups
 from ...config.parts import ConfigError, Direct, Pingpong
 from ...heuristic.group_tile import in_this_order
 from ...heuristic.grouped import heuristic
@@ -54,6 +54,7 @@ class Trial:
     waves: tuple[int, int] | None = None        # the costs of two tiles, where a second kernel may have some groups or all
     between: int | None = None                  # the time between the two kernels, where they may share the groups
     pairs: bool = False                         # whether pairs of CTAs share the tokens
+    most: int = 0                               # how many CTAs share the K of a tile, where they can
     apart: bool = False                         # whether block scales of masked groups lie as DeepGEMM lays them out
 
     @property
@@ -117,6 +118,10 @@ class Trial:
         if self.order:
             with contextlib.suppress(ConfigError):
                 found = replace(found, scheduler=in_this_order(found.scheduler, self.order))
+        if self.most:
+            with contextlib.suppress(ConfigError):
+                changes = {"tile.BM": 64, "tile.BN": 128 if self.gated else 64, "scheduler": StreamGroups(most=self.most)}
+                return from_defaults(problem, changes | ({"store": Direct(1)} if problem.by_element else {}))
         if problem.by_element:
             return found
         if self.ends != "ragged" and found.staged:
@@ -145,7 +150,7 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
         ways: dict[str, Any] = {"order": rng.choice((None, None, "search", "across", "dynamic", "dynamic")),
                                 "ends": rng.choice(("ragged", "ragged", "direct", "tensormap")),
                                 "waves": rng.choice((None, None, (2, 1), (1, 1))), "between": rng.choice((None, 0)),
-                                "pairs": rng.random() < 0.2}
+                                "pairs": rng.random() < 0.2, "most": rng.choice((0, 0, 0, 0, 2, 4, 8))}
         for _ in range(min(of_each, count - len(found))):
             n = 8 * rng.randint(1, 60) if groups < 64 else 8 * rng.randint(1, 20)
             if gated and scales == "block":
@@ -153,6 +158,7 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
             elif rng.random() < 0.2:
                 n = rng.randint(1, 200)
             k = 512 * rng.randint(1, 3) if scales == "block" and rng.random() < 0.5 else (16 if fp8 else 8) * rng.randint(1, 64)
+            k = k * rng.choice((1, 4, 8)) if ways["most"] else k
             apart = layout == "masked" and scales == "block" and rng.random() < 0.5
             found.append(Trial(_lengths(rng, groups), n, k, dtype, scales, out, gated, layout, mean, fast, rng.choice((0, 0, 3, 130)),
                                **ways, apart=apart))
