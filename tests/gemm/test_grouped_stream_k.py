@@ -55,7 +55,7 @@ def launches(draw: st.DrawFn) -> dict[str, Any]:
             "n": draw(st.sampled_from([8, 72, 136])), "k": 8 * draw(st.integers(1, 90)), "seed": draw(st.integers(0, 99))}
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(launches(), st.sampled_from(["fifo", "random", "reverse", "delay-cta"]))
 def test_random_groups(launch, schedule):
     share, report, _ = example(schedule=schedule, **launch)

@@ -136,7 +136,7 @@ class Trial:
 
 def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
     """Random trials: few and many groups; lengths 0, 1, 7, near those of tiles, and all rows in one group; several lengths of each kind."""
-    rng = random.Random(seed)
+    rng, sharing = random.Random(seed), random.Random(f"{seed} sharing")
     found: list[Trial] = []
     while len(found) < count:
         groups = rng.choice((1, 2, 3, 5, 8, 31, 33, 64, 200, 256, 300, 1000, 1100))
@@ -150,7 +150,8 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
         ways: dict[str, Any] = {"order": rng.choice((None, None, "search", "across", "dynamic", "dynamic")),
                                 "ends": rng.choice(("ragged", "ragged", "direct", "tensormap")),
                                 "waves": rng.choice((None, None, (2, 1), (1, 1))), "between": rng.choice((None, 0)),
-                                "pairs": rng.random() < 0.2, "most": rng.choice((0, 0, 0, 0, 2, 4, 8))}
+                                "pairs": rng.random() < 0.2}
+        most = sharing.choice((0, 0, 0, 0, 2, 4, 8))
         for _ in range(min(of_each, count - len(found))):
             n = 8 * rng.randint(1, 60) if groups < 64 else 8 * rng.randint(1, 20)
             if gated and scales == "block":
@@ -158,10 +159,10 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
             elif rng.random() < 0.2:
                 n = rng.randint(1, 200)
             k = 512 * rng.randint(1, 3) if scales == "block" and rng.random() < 0.5 else (16 if fp8 else 8) * rng.randint(1, 64)
-            k = k * rng.choice((1, 4, 8)) if ways["most"] else k
+            k = k * sharing.choice((1, 4, 8)) if most else k
             apart = layout == "masked" and scales == "block" and rng.random() < 0.5
             found.append(Trial(_lengths(rng, groups), n, k, dtype, scales, out, gated, layout, mean, fast, rng.choice((0, 0, 3, 130)),
-                               **ways, apart=apart))
+                               **ways, apart=apart, most=most))
     return found
 
 
