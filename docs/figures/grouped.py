@@ -66,9 +66,9 @@ def tiles_table() -> str:
 
 
 def sharing_table() -> str:
-    """What it gains that CTAs share the K of tiles: products for which that is chosen."""
+    """What shared K gains in products for which it is chosen."""
     found = record(SHARING)["summary"]
-    lines = header("which | " + " | ".join(found["columns"]))
+    lines = header("products | " + " | ".join(found["columns"]))
     lines += [f"| {what} | {' | '.join(str(value) if isinstance(value, int) else f'{value:.3f}' for value in row)} |"
               for what, row in found.items() if what != "columns"]
     return block(lines)

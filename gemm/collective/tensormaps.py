@@ -29,7 +29,7 @@ def warps(groups: int, layout: Layout) -> int:
 
 COUNTER_WORDS = 32          # a dynamic scheduler's counter is alone in its 128 bytes
 MOST_SMS = 144              # of a chip of this architecture
-FLAGS_WORDS = 1024          # of stream-K: one for each CTA and mma warpgroup, of which an SM has up to three
+FLAGS_WORDS = 1024          # the flags of stream-K: a CTA has one for each of its mma warpgroups, up to three
 COUNTERS_WORDS = 2 * COUNTER_WORDS + FLAGS_WORDS
 """At the start of a workspace, and 0 between launches: the counters of a kernel and of the second kernel of a plan, then the flags."""
 

@@ -79,7 +79,7 @@ class MmaThread:
 def mma_threads(thread: Reg[u32], warpgroup: Reg[u32], mma_warpgroups: int, m64_blocks: int, schedule: Schedule, *,
                 keep: bool = False, columns: int = 0) -> Iterator[MmaThread]:
     """The threads of the mma warpgroups. They take over registers, unless all threads `keep` their own. With `Pingpong` each warpgroup has
-    a whole tile to itself. `columns`: those of a tile that each has, if they share them."""
+    a whole tile to itself. `columns`: how many columns of a tile each warpgroup has, if they share its columns."""
     with else_():
         role("consumer")
         if mma_warpgroups in REGISTERS and not keep:

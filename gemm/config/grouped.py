@@ -232,12 +232,12 @@ class GroupedConfig(TiledConfig):
     @property
     def streams(self) -> bool:
         """Whether CTAs share the K of tiles."""
-        return isinstance(self.scheduler, StreamGroups)
+        return self.sharing > 1
 
     @property
     def sharing(self) -> int:
         """The most CTAs that share the K of a tile; 1: each has tiles of its own."""
-        return self.scheduler.most if isinstance(self.scheduler, StreamGroups) else 1
+        return self.scheduler.most
 
     def workspace_bytes(self, ctas: int) -> int:
         """The bytes of the workspace of a launch of so many CTAs. Raises ConfigError where these have more flags than there is room for."""

@@ -142,6 +142,7 @@ class StaticGroups:
     longest_first: bool = False
     order: Swizzle = Swizzle()
     cluster: ClusterShape = ClusterShape()
+    most: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         chosen("find", self.find, get_args(Find))
@@ -155,6 +156,7 @@ class DynamicGroups:
     from_tail: int = 0
     order: Swizzle = Swizzle()
     cluster: ClusterShape = ClusterShape()
+    most: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ class StreamGroups:
 
 
 GroupScheduling = StaticGroups | DynamicGroups | StreamGroups
-"""How CTAs get their work tiles."""
+"""How CTAs get their work tiles. `most` CTAs share the K of a tile: one, but for `StreamGroups`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .grouped_parts import DynamicGroups, StagedGroups, StreamGroups
+from .grouped_parts import DynamicGroups, StagedGroups
 from .parts import L2_FETCH, BlockScaled, Pingpong, ThreadScaled
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def in_words(config: GroupedConfig) -> str:
              f"{loads.l2_prefetch_stages} stages prefetched" if loads.l2_prefetch_stages else "",
              f"L2 by {loads.l2_fetch} bytes" if loads.l2_fetch != L2_FETCH else "", "" if config.staged else "direct stores",
              "swap AB" if config.swap_ab else "", "dynamic" if config.dynamic else getattr(scheduler, "find", "").replace("linear", ""),
-             f"stream-K by up to {scheduler.most}" if isinstance(scheduler, StreamGroups) else "",
+             f"stream-K by up to {scheduler.most}" if config.streams else "",
              "gathered" if config.operands.gathered else "", "gated" if config.operands.gated else "",
              "quantised" if config.operands.quantised else "", {"rows": "scattered", "add": "added"}.get(config.operands.scatter, ""),
              "weights evict first" if loads.weights_evict_first else "",

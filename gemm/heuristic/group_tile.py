@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+from ptxkit.cards import Card
 
 from ..collective.epilogue_quantize import passes
 from ..config import budget
@@ -20,6 +23,7 @@ from ..config.grouped import (
     TokensAsRows,
 )
 from ..config.parts import ClusterShape, Cooperative, Direct, Pingpong, Promotion, Sums, Swizzle, Tile
+from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import Layout
 from ..scheduler.grouped import Order
 
@@ -59,6 +63,11 @@ class GroupTile:
         """Columns of Y in a work tile."""
         features = (self.tile.BM if self.swap_ab else self.tile.BN) // (1 + gated)
         return features * passes(features) if quantised else features
+
+    def waves(self, problem: GroupProblem, card: Card) -> float:
+        """The waves of such tiles, of groups that are alike."""
+        features = self.features(problem.options.gated, problem.quantised)
+        return problem.groups * math.ceil(problem.mean / self.tile_tokens) * math.ceil(problem.n / features) / card.sms
 
     @property
     def longest_first(self) -> bool:

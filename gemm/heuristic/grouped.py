@@ -114,7 +114,7 @@ def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig
     other = _second(problem, chosen, tiles_of(problem, card), card)
     if other is None:
         return config
-    if not (problem.promote or problem.options.gated) and _waves(problem, chosen, card) > MANY_WAVES:
+    if not (problem.promote or problem.options.gated) and chosen.tile.waves(problem, card) > MANY_WAVES:
         return _configured(min((chosen, other), key=lambda each: _random_time(problem, each, card)).tile, problem)
     if static_pays(chosen.tile, problem):                       # lengths that differ are left to the other kernel
         config = _assigned_statically(config)
@@ -195,12 +195,6 @@ def _second(problem: GroupProblem, first: CostedTile, tiles: CostedTiles, card: 
     gain = (its / least - 1) * min(1.0, multiplied / moved) + (static_gain(first.tile) if static_pays(first.tile, problem) else 0.0)
     enough = GAIN_PROMOTED if problem.promote else GAIN
     return found if gain > enough + SECOND_US / max(multiplied, moved) else None
-
-
-def _waves(problem: GroupProblem, costed: CostedTile, card: Card) -> float:
-    """The waves of such tiles, of groups that are alike."""
-    alike = on_host((math.ceil(problem.mean),) * problem.groups, card.sms)
-    return float(cost_of(costed, problem).count(alike, problem.n).tiles) / card.sms
 
 
 def _random_time(problem: GroupProblem, costed: CostedTile, card: Card) -> float:

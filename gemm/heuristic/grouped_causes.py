@@ -45,7 +45,7 @@ HAND_OVER = 1000.0
 SUMS_WRITTEN, SUMS_READ = 32.0, 16.0
 """Bytes of sums that a CTA writes, and reads, in a clock."""
 STEP = 16
-"""Columns to which those of a swapped tile, and widths of tiles, are rounded up."""
+"""The columns that a swapped tile multiplies, and further widths of tiles, are multiples of it."""
 SKEWED = ((1, 0.125), (2, 0.5))
 """The number of the lengths at random that are counted, and the share of groups that are empty."""
 DRIFT = 0.08
@@ -63,7 +63,8 @@ EVEN = 2048
 
 @functools.cache
 def tiles(widths: tuple[int, ...] = ()) -> tuple[GroupTile, ...]:
-    """What is chosen from: tiles of one CTA, of pairs that share tokens or weights, and swapped ones; and those of other `widths`."""
+    """The tiles that are chosen from: of one CTA, of pairs that share tokens or weights, and swapped ones. `widths` adds tiles of so many
+    features."""
     alone, share_tokens, share_weights = ClusterShape(), ClusterShape(1, 2), ClusterShape(2, 1)
     cooperative = {Tile(128, 256): (alone, share_weights), Tile(256, 192): (alone, share_tokens), Tile(256, 128): (share_tokens,)}
     pingpong = {Tile(128, 192): (alone, share_weights, share_tokens), Tile(128, 128): (alone,)}
@@ -185,14 +186,9 @@ def chooses(problem: GroupProblem) -> bool:
     return bare(problem) and straddles(problem)
 
 
-def clocks_of(problem: GroupProblem, seen: Columns, card: Card) -> Any:
-    """The clocks of a launch for lengths that are alike and for some that are not, [lengths, tiles]."""
-    return np.stack([clocks(problem, seen, each, card) for each in of_lengths(problem)])
-
-
-def of_lengths(problem: GroupProblem) -> tuple[tuple[int, ...], ...]:
-    """The lengths of groups that are counted, the host's guesses of what is known on the device alone."""
-    return _lengths(max(1, round(problem.mean)), problem.groups)
+def clocks_of(problem: GroupProblem, seen: Columns, card: Card, most: Any = None) -> Any:
+    """The clocks of a launch for lengths that are alike and for some that are not, [lengths, tiles]. `most`: as of `clocks`."""
+    return np.stack([clocks(problem, seen, each, card, most) for each in _lengths(max(1, round(problem.mean)), problem.groups)])
 
 
 @functools.lru_cache(64)
@@ -217,4 +213,4 @@ def widths_of(problem: GroupProblem) -> tuple[int, ...]:
     return tuple(dict.fromkeys(width for width in (-(-share // STEP) * STEP for share in even) if width not in WIDTHS))
 
 
-__all__ = ["Columns", "bare", "chooses", "clocks", "clocks_of", "fastest", "of_lengths", "tiles", "widths_of"]
+__all__ = ["Columns", "bare", "chooses", "clocks", "clocks_of", "fastest", "tiles", "widths_of"]

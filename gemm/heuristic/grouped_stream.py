@@ -1,7 +1,7 @@
 """Groups with few tiles and a long K: whether CTAs share the K of tiles, which tile they then have, and how many share one.
 
 The rest of the choice fills the card by smaller tiles, which multiply less for each byte that they load. Where even these are fewer than
-SMs, most of the time is that of one CTA with a whole K. The clocks of both are those of `grouped_causes`.
+SMs, most of the time is that of one CTA with a whole K. `grouped_causes` says the clocks of both.
 
 The limits below were found on an H200, with results of 16 bits. They hold for every card and for f32 results, where they were not measured.
 """
@@ -9,7 +9,6 @@ The limits below were found on an H200, with results of 16 bits. They hold for e
 from __future__ import annotations
 
 import functools
-import math
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from ..config.parts import Swizzle, Tile
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
 from .group_tile import GroupTile
-from .grouped_causes import STEP, Columns, clocks, of_lengths
+from .grouped_causes import STEP, Columns, clocks_of
 
 WAVES, WAVES_DEEP, WAVES_FEW, WAVES_OTHER = 0.75, 0.9, 1.5, 0.6
 """The most waves of the tiles of the other choice: of any K; of a deep one; of a deep one where groups have few tokens too; and with a gate
@@ -36,9 +35,7 @@ LEAST, LEAST_OF_DECODE, DECODE = 5_000, 12_000, 16
 MOST = (2, 4, 8)
 """How many CTAs share a tile at most."""
 SHORT, TALL = 200, 48
-"""Tokens a group, up to which tiles of 64 rows are tried, and from which those of 128 are."""
-
-
+"""Tiles of 64 rows are tried up to SHORT tokens a group, tiles of 128 rows from TALL tokens on."""
 LARGEST = 128 * 256
 """Elements of the largest tile."""
 
@@ -72,30 +69,23 @@ def shares(problem: GroupProblem) -> bool:
     return free and options.layout in COUNTED and not problem.empty
 
 
-def waves_of(own: GroupTile, problem: GroupProblem, card: Card) -> float:
-    """The waves of tiles of a kernel, of groups that are alike."""
-    rows, across = math.ceil(problem.mean / own.tile_tokens), math.ceil(problem.n / own.features(problem.options.gated, False))
-    return problem.groups * rows * across / card.sms
-
-
 def better(own: GroupTile, problem: GroupProblem, card: Card) -> GroupTile | None:
-    """The tile whose K CTAs share, if that is worth it beside the tile `own`."""
+    """A tile whose K CTAs share, if that gains enough over the tile `own`; else None."""
     if not shares(problem):
         return None
-    waves, deep = waves_of(own, problem, card), problem.k * problem.x.bits >= DEEP * 8
+    waves, deep = own.waves(problem, card), problem.k * problem.x.bits >= DEEP * 8
     other, few = problem.options.gated or problem.x.bits == 8, deep and problem.mean <= FEW_TOKENS
     usual = WAVES_DEEP if deep else WAVES
     if waves > (WAVES_OTHER if other else max(usual, WAVES_FEW) if few else usual):
         return None
     enough = GAIN_OTHER if other or waves > usual else GAIN
     some = tiles_of(problem)
-    most = np.array([each.scheduler.most for each in some if isinstance(each.scheduler, StreamGroups)], np.float64)
-    lengths = of_lengths(problem)
-    shared = np.mean([clocks(problem, _columns(some, card), each, card, most) for each in lengths], axis=0)
-    alone = float(np.mean([clocks(problem, _columns((own,), card), each, card)[0] for each in lengths]))
+    most = np.array([each.scheduler.most for each in some], np.float64)
+    shared = clocks_of(problem, _columns(some, card), card, most).mean(axis=0)
+    alone = float(clocks_of(problem, _columns((own,), card), card).mean())
     first = int(np.argmin(shared))
     least = LEAST_OF_DECODE if problem.mean <= DECODE else LEAST
     return some[first] if alone - float(shared[first]) >= max(least, enough * alone) else None
 
 
-__all__ = ["LARGEST", "better", "shares", "tiles", "tiles_of", "waves_of"]
+__all__ = ["LARGEST", "better", "shares", "tiles", "tiles_of"]

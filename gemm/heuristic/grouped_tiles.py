@@ -70,7 +70,9 @@ QUANTISED: CostedTiles = (CostedTile(1.0, GroupTile(Tile(128, 256), scheduler=LO
 QUANTISED_PINGPONG = CostedTile(1.056, GroupTile(Tile(128, 128), Pingpong()), store_stages=0.25)
 """One more of them, where a work tile is one tile: without a gate."""
 
-THREE_WARPGROUPS = GroupTile(Tile(192, 128), scheduler=DynamicGroups(True, order=Swizzle("along_n", 16)))
+LONGEST_IN_PANELS = DynamicGroups(True, order=Swizzle("along_n", 16))
+"""CTAs take the tiles of the longest groups first, in panels of 16 columns of tiles."""
+THREE_WARPGROUPS = GroupTile(Tile(192, 128), scheduler=LONGEST_IN_PANELS)
 """One m64 block for each of three warpgroups."""
 THREE_WAITING = 0.94
 """Its cost factor where weight bandwidth is the bound (`_waits`)."""
@@ -89,7 +91,7 @@ WIDE_COST, WIDE_COST_GATED = 0.98, 0.966
 """Its cost without its stores; and with a gate or quantised results."""
 WIDE_STORES = 1.0
 """Stages that its stores take, through one buffer."""
-PAIR = replace(THREE_WARPGROUPS, scheduler=DynamicGroups(True, order=Swizzle("along_n", 16), cluster=ClusterShape(1, 2)))
+PAIR = replace(THREE_WARPGROUPS, scheduler=replace(LONGEST_IN_PANELS, cluster=ClusterShape(1, 2)))
 """THREE_WARPGROUPS for pairs of CTAs that share the tokens. It takes the place of the other where groups have several tiles."""
 PAIR_COST = 0.993
 """Its cost. It is less where lengths differ, and more where K is 1024."""

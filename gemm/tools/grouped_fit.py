@@ -75,7 +75,7 @@ def measured(sweeps: Sequence[Mapping[str, Any]], card: Card, kept: Trees = NONE
         some = {str(each): tile for tile in tiles(problem, card) if (each := alone(tile, problem)) is not None}
         swept = {name: tile for name, tile in some.items() if name in times}
         clocks, asked = judged(problem, tuple(swept.values()), card)
-        said = np.log(clocks) + (kept.logarithm(asked) if len(kept) else 0.0)
+        said = np.log(clocks) + kept.logarithm(asked)
         best = min(times.values())
         start = len(found)
         found += [(len(names), asks, logarithm, times[name], best, name == chosen)

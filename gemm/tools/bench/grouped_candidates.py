@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -53,9 +52,7 @@ def taught_candidates(problem: GroupProblem, card: Card = H200) -> Iterator[Grou
 
 def _shapes(problem: GroupProblem, card: Card) -> Iterator[Candidate]:
     yield from _of_whole_k(problem, card)
-    lines = problem.n * (1 + problem.options.gated)
-    few = problem.groups * math.ceil(problem.mean / 128) * math.ceil(lines / 128) <= SHARED_WAVES * card.sms
-    if few and grouped_stream.shares(problem):
+    if grouped_stream.shares(problem) and GroupTile(Tile(128, 128)).waves(problem, card) <= SHARED_WAVES:
         for tile in grouped_stream.tiles_of(problem):
             yield tile, replace(loads_of(problem), l2_prefetch_stages=0)
 
