@@ -12,20 +12,28 @@ from ptxkit.idioms import cluster_start
 from ptxkit.ptx import bar, griddepcontrol, mov, setmaxnreg
 from ptxkit.types import u32
 
-from ..config.parts import Pingpong, Schedule, shares_columns
+from ..config.parts import Overlap, Pingpong, Schedule, shares_columns
 from .atoms import ROWS, WARPGROUP
 from .mainloop import REGISTERS
 
 
-def start(cluster: bool) -> None:
+def start(cluster: bool, overlap: Overlap = "start") -> None:
     """In all threads: wait until the mbarriers of every CTA of the cluster are initialised and the previous kernel's results are visible.
-    Then allow the next kernel to launch."""
+    Then allow the next kernel to launch, unless it may `overlap` with less (see `loaded`)."""
     if cluster:
         cluster_start()
     else:
         bar.sync(0)
     griddepcontrol.wait()
-    griddepcontrol.launch_dependents()
+    if overlap == "start":
+        griddepcontrol.launch_dependents()
+
+
+def loaded(overlap: Overlap) -> None:
+    """In a thread of the producer, after its last copy: allow the next kernel to launch, if it had to wait for that. Nothing needs to be
+    said where it waits for the end."""
+    if overlap == "loads":
+        griddepcontrol.launch_dependents()
 
 
 @contextmanager
@@ -93,4 +101,4 @@ def mma_threads(thread: Reg[u32], warpgroup: Reg[u32], mma_warpgroups: int, m64_
                         index * columns if shares_columns(schedule) else 0)
 
 
-__all__ = ["MmaThread", "mma_threads", "producer_warpgroup", "start"]
+__all__ = ["MmaThread", "loaded", "mma_threads", "producer_warpgroup", "start"]

@@ -261,6 +261,7 @@ class DenseConfig(TiledConfig):
         if isinstance(sums, Promoted) and sums.how != "plain":
             words.append("overlapped promotion" if sums.how == "overlap" else "staggered promotion")
         words += ["dynamic"] * isinstance(self.scheduler, Dynamic) + ["stream-K"] * isinstance(self.scheduler, StreamK)
+        words += [f"next kernel after the {self.scheduler.overlap}"] * (self.scheduler.overlap != "start")
         words += [f"{loads.l2_prefetch_stages} stages prefetched"] * (loads.l2_prefetch_stages > 0)
         words += [f"L2 by {loads.l2_fetch} bytes"] * (loads.l2_fetch != L2_FETCH)
         words += [f"{' and '.join(loads.align.upper())} copied before"] * (loads.align != "")

@@ -20,6 +20,7 @@ L2_FETCH: L2Fetch = 256     # the default L2 promotion of a tensor map, in bytes
 Raster = Literal["along_m", "along_n"]
 Promotion = Literal["plain", "overlap", "stagger"]
 Share = Literal["rows", "columns"]
+Overlap = Literal["start", "loads", "end"]
 ScaleLoad = Literal["warp", "tensor_map", "lines", "bulk"]
 L2Fetch = Literal[64, 128, 256]
 
@@ -173,10 +174,19 @@ class ClusterShape:
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """Static persistent scheduler: cluster (or CTA) c of C works on tiles c, c + C, ..."""
+    """Static persistent scheduler: cluster (or CTA) c of C works on tiles c, c + C, ...
+
+    `overlap`: when the next kernel in the stream may begin, where there is room for its CTAs: "start", once all CTAs have begun; "loads",
+    once they have asked for the last of their operands; "end", once they have ended. The later it is, the more multiprocessors are free by
+    then. CTAs with consecutive tiles then run in the same GPC, which asks the L2 once for what several of them load at about the same time.
+    """
 
     order: Swizzle | Hilbert = Swizzle()
     cluster: ClusterShape = ClusterShape()
+    overlap: Overlap = "start"
+
+    def __post_init__(self) -> None:
+        chosen("overlap", self.overlap, get_args(Overlap))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +194,7 @@ class Dynamic:
     """Dynamic persistent scheduler: each CTA draws its next tile from a counter in global memory."""
 
     order: Swizzle | Hilbert = Swizzle()
+    overlap: ClassVar[Overlap] = "start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +203,7 @@ class StreamK:
 
     order: Swizzle | Hilbert = Swizzle()
     cluster: ClusterShape = ClusterShape()
+    overlap: ClassVar[Overlap] = "start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +217,7 @@ class SplitK:
     reduce: Literal["workspace", "cluster"] = "workspace"
     order: Swizzle | Hilbert = Swizzle()
     cluster: ClusterShape = ClusterShape()
+    overlap: ClassVar[Overlap] = "start"
 
     def __post_init__(self) -> None:
         chosen("reduce", self.reduce, ("workspace", "cluster"))
@@ -365,6 +378,6 @@ class Loads:
 
 __all__ = ["L2_FETCH", "MAX_CLUSTER", "MAX_SPLITS", "MAX_STAGES", "ROWS", "AsyncCopies", "BlockScaled", "ClusterShape", "ConfigError",
            "Cooperative", "CopiedLoads", "Direct", "DirectTransposed", "Dynamic", "ElementCopies", "Hilbert", "L2Fetch", "Loads",
-           "OperandCopies", "Pingpong", "Promoted", "Promotion", "Raster", "Rows", "ScaleLoad", "Schedule", "Scheduler",
+           "OperandCopies", "Overlap", "Pingpong", "Promoted", "Promotion", "Raster", "Rows", "ScaleLoad", "Schedule", "Scheduler",
            "ShiftedCopies", "SplitK", "Staged", "Static", "Store", "StreamK", "Sums", "Swizzle", "TensorCopies", "TensorCoreSums",
            "ThreadScaled", "Tile", "TileOrder", "Transposed", "chosen"]

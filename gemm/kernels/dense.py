@@ -17,7 +17,7 @@ from ..collective.pipeline import Pipeline
 from ..collective.producer import Producer
 from ..collective.tiled import TiledCopy, TiledMma
 from ..collective.vector_scales import ScaledMma, VectorScales
-from ..collective.warpgroups import mma_threads, producer_warpgroup, start
+from ..collective.warpgroups import loaded, mma_threads, producer_warpgroup, start
 from ..config import budget
 from ..config.dense import Operands
 from ..config.parts import ClusterShape, Cooperative, Dynamic, Loads, Pingpong, Staged, Static, Store, Swizzle, Tile
@@ -64,7 +64,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
         pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []), *(dynamic.counts if dynamic is not None else ()))
     tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve, dynamic)
     begins_at = prefetch_first_tile(tiles, b, b_tile, tile.BN, cluster, thread, loads.l2_prefetch_stages)
-    start(cluster.size > 1)
+    start(cluster.size > 1, scheduler.overlap)
 
     with producer_warpgroup(thread, mma_warpgroups), if_(thread < 32), if_(elect()):
         role("producer")
@@ -73,6 +73,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
                             TiledCopy(b, b_tile, cluster.of_b(), hint), Ring(stages))
         with tiles.work(draws=True, first=begins_at) as work:
             producer.load(work, work.m * tile.BM, work.n * tile.BN, *work.outer)
+        loaded(scheduler.overlap)
         producer.tail()
 
     with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule,

@@ -17,7 +17,7 @@ from ..collective.producer import Producer, ScaleCopier
 from ..collective.scale_factors import ScaleRing
 from ..collective.thread_scales import ScaleArray
 from ..collective.tiled import TiledCopy, TiledMma
-from ..collective.warpgroups import mma_threads, producer_warpgroup, start
+from ..collective.warpgroups import loaded, mma_threads, producer_warpgroup, start
 from ..config import budget
 from ..config.dense import Operands
 from ..config.parts import BlockScaled, ClusterShape, Cooperative, Dynamic, Loads, Staged, Static, Store, Tile
@@ -62,7 +62,7 @@ def gemm_blockscaled(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMa
         pipeline.init(*(dynamic.counts if dynamic is not None else ()))
     tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve, dynamic)
     begins_at = prefetch_first_tile(tiles, b, b_tile, tile.BN, cluster, thread, loads.l2_prefetch_stages)
-    start(cluster.size > 1)
+    start(cluster.size > 1, scheduler.overlap)
 
     with producer_warpgroup(thread, mma_warpgroups):
         with if_(thread < 32), if_(elect()):
@@ -72,6 +72,7 @@ def gemm_blockscaled(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMa
                                 TiledCopy(b, b_tile, cluster.of_b(), hint), Ring(stages))
             with tiles.work(draws=True, first=begins_at) as work:
                 producer.load(work, work.m * tile.BM, work.n * tile.BN, *work.outer, scales=scales, columns=shape.n)
+            loaded(scheduler.overlap)
             producer.tail()
         if scales.copied:
             with if_(warp == 1):

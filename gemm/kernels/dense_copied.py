@@ -25,7 +25,7 @@ from ..collective.split_k import ClusterReduction, SplitKStore
 from ..collective.stream_k import RunReduction, StreamKStore
 from ..collective.tiled import Multicast, TiledCopy, TiledMma
 from ..collective.vector_scales import ScaledMma, VectorScales
-from ..collective.warpgroups import mma_threads, producer_warpgroup, start
+from ..collective.warpgroups import loaded, mma_threads, producer_warpgroup, start
 from ..config import budget
 from ..config.dense import Operands
 from ..config.parts import (
@@ -88,7 +88,7 @@ def gemm_copied(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, k: Reg[u
         pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []),
                       *([(landing.landed, 1)] if landing is not None else []))
     tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve)
-    start(cluster.size > 1 or splits > 1)
+    start(cluster.size > 1 or splits > 1, scheduler.overlap)
 
     with producer_warpgroup(thread, mma_warpgroups, keep=True):
         role("producer")
@@ -105,6 +105,7 @@ def gemm_copied(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, k: Reg[u
                                 copy(b, b_tile, loads.b, b_source, shape.n, cluster.of_b, "b"), thread, Ring(stages))
         with tiles.work() as work:
             producer.load(work, work.m * tile.BM, work.n * tile.BN)
+        loaded(scheduler.overlap)
         producer.tail()
 
     with mma_threads(thread, warpgroup, mma_warpgroups, budget.m64_blocks(tile, schedule), schedule, keep=True) as mma_thread:

@@ -27,6 +27,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ptxkit.cards import H100
+from ptxkit.cli.errors import UsageError
 from ptxkit.cli.numbers import count, seconds
 from ptxkit.cli.paths import output_path
 from ptxkit.errors import PtxkitError
@@ -46,6 +47,7 @@ from ..launch import grid
 from ..launch.dense import Launch, Plan, card_of
 from ..problem.dense import PLAIN, Arrays
 from ..problem.dense import Problem as Asked
+from . import tune
 from .bench import run as bench
 from .bench.operands import ERROR, TORCH_NAMES
 from .bench.shapes import BYTES, Problem, drawn, extent
@@ -135,16 +137,25 @@ def generated(asked: Asked) -> list[DenseConfig]:
     return found
 
 
-def drawn_with(part: Part, seed: int, most: int) -> Iterator[tuple[Problem, list[DenseConfig]]]:
-    """Random products of a part without end, and the configurations that each is measured with."""
-    source = random.Random(seed + 1)
-    for problem in products(part, seed):
-        yield problem, near(described(problem), most, source)
+class Drawn:
+    """Random products of a part without end, and the configurations that each is measured with: drawn once, however often they are gone
+    through."""
+
+    def __init__(self, part: Part, seed: int, most: int, ways: int = 0) -> None:
+        self._known: list[tuple[Problem, list[DenseConfig]]] = []
+        self._source = random.Random(seed + 1)
+        self._further = ((problem, near(described(problem), most, self._source, ways)) for problem in products(part, seed))
+
+    def __iter__(self) -> Iterator[tuple[Problem, list[DenseConfig]]]:
+        for place in itertools.count():
+            if place == len(self._known):
+                self._known.append(next(self._further))
+            yield self._known[place]
 
 
-def near(asked: Asked, most: int, source: random.Random) -> list[DenseConfig]:
+def near(asked: Asked, most: int, source: random.Random, ways: int = 0) -> list[DenseConfig]:
     """Those that the card's model puts first with what corrects it. Besides a sixth as many that no fit has seen, in the model's order, and
-    a sixth as many of all others."""
+    a sixth as many of all others; and of the first `ways` what else `tune` tries with the same tile."""
     if not most:
         return generated(asked)
     card = card_of(driver.current_device())
@@ -157,7 +168,7 @@ def near(asked: Asked, most: int, source: random.Random) -> list[DenseConfig]:
     for place in dict.fromkeys([*first, *unseen, *source.sample(others, min(most // OTHERS, len(others)))]):
         with suppress(ConfigError):
             configs.append(found.config(place))
-    return configs
+    return list(dict.fromkeys([*configs, *(way for config in configs[:ways] for way in tune.ways(config))]))
 
 
 class Pool:
@@ -339,9 +350,10 @@ def _assemble(config: DenseConfig) -> str:
 
 
 def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, per_shape_s: float = 2.0,
-        step: Step | None = None, say: Callable[[str], None] = print, most: int = 0) -> dict[str, Any]:
+        step: Step | None = None, say: Callable[[str], None] = print, most: int = 0, ways: int = 0) -> dict[str, Any]:
     """Measures until the time is over; the record, which is also written after each part. A run that is restarted goes on with it. `most`:
-    only so many configurations of a product that the model puts first, and a sixth as many others; 0: every one."""
+    only so many configurations of a product that the model puts first, and a sixth as many others; 0: every one. `ways`: of so many of
+    them the other ways of `tune`, too."""
     torch = bench.library()
     torch.backends.cuda.matmul.allow_tf32 = True
     step = step or Step()
@@ -350,19 +362,20 @@ def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, pe
     if step.restarted and path.is_file():
         record = json.loads(gzip.decompress(path.read_bytes()))
         begin -= record["seconds"]
+    drawn = [Drawn(part, seed + place, most, ways) for place, part in enumerate(parts)]
     with Assembly() as assembly:
         for place, part in enumerate(parts):
             until = begin + seconds * sum(one.share for one in parts[:place + 1]) / sum(one.share for one in parts)
             if step.finished(part.name) or time.perf_counter() > until:
                 continue
             for at in range(place, min(place + 2, len(parts))):         # this one, and the next one behind it
-                for _, configs in itertools.islice(drawn_with(parts[at], seed + at, most), AHEAD):
+                for _, configs in itertools.islice(drawn[at], AHEAD):
                     assembly.begin(configs)
                     step.touch()
             kept: dict[str, Any] = {"part": part.name, "configs": [], "rows": [], "wrong": []}
             record["parts"].append(kept)
             try:
-                _measure(Bench(torch, part, step), kept, seed + place, until, per_shape_s, assembly, most)
+                _measure(Bench(torch, part, step), kept, seed + place, until, per_shape_s, assembly, drawn[place])
             except RuntimeError as error:
                 alive(torch)
                 raise GiveUp(str(error).splitlines()[0]) from None
@@ -377,12 +390,11 @@ def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, pe
     return record
 
 
-def _measure(field: Bench, kept: dict[str, Any], seed: int, until: float, per_shape_s: float,
-             assembly: Assembly, most: int) -> None:
+def _measure(field: Bench, kept: dict[str, Any], seed: int, until: float, per_shape_s: float, assembly: Assembly, drawn: Drawn) -> None:
     """The rows of one part."""
     source = random.Random(seed)
     known: dict[DenseConfig, int] = {}
-    for problem, configs in drawn_with(field.part, seed, most):
+    for problem, configs in drawn:
         if time.perf_counter() > until:
             return
         asked = described(problem)
@@ -406,15 +418,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="only this kind of product; again for more")
     parser.add_argument("--most", type=count, default=0, metavar="N",
                         help="only N configurations of a product that the model puts first, and a sixth as many others (default 0: all)")
+    parser.add_argument("--ways", type=count, default=0, metavar="N",
+                        help="with --most: of the first N besides what else `tune` tries with the same tile: loads, schedulers, clusters "
+                        "of eight, shorter rings (default 0)")
     parser.add_argument("--output", type=output_path, required=True, metavar="FILE", help="the record, JSON compressed by gzip")
     parser.set_defaults(run=command)
 
 
 def command(options: argparse.Namespace) -> int:
     """0: measured."""
+    if options.ways and not options.most:
+        raise UsageError("--ways is for the first configurations of --most: give that, too")
     driver.probe()
     wishes = {"seed": options.seed, "seconds": options.seconds, "path": str(options.output), "parts": options.parts,
-              "most": options.most}
+              "most": options.most, "ways": options.ways}
     with TemporaryDirectory() as folder:
         return watched("ptxkit.gemm.tools.sample:work", wishes, Path(folder, "note"), say=lambda text: print(text, flush=True))
 
@@ -423,7 +440,7 @@ def work(wishes: Mapping[str, Any], step: Step) -> int:
     """What the worker does: measures, and keeps the record at the path that it is told."""
     wanted = wishes["parts"] or [part.name for part in PARTS]
     record = run(wishes["seed"], wishes["seconds"], Path(wishes["path"]), [part for part in PARTS if part.name in wanted], step=step,
-                 say=lambda text: print(text, flush=True), most=wishes["most"])
+                 say=lambda text: print(text, flush=True), most=wishes["most"], ways=wishes["ways"])
     for part in record["parts"]:
         for sentence in part["wrong"]:
             print(sentence, file=sys.stderr)

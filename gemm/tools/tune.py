@@ -14,7 +14,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,11 +36,13 @@ from ..config.dense import DenseConfig
 from ..config.invariant import varies
 from ..config.parts import (
     L2_FETCH,
+    ClusterShape,
     ConfigError,
     CopiedLoads,
     Dynamic,
     Hilbert,
     Loads,
+    Overlap,
     Raster,
     Scheduler,
     SplitK,
@@ -64,6 +66,8 @@ from .bench.shapes import LAYOUTS, OPERAND_TYPES, Problem, ShapeError, of_layers
 from .problems import described
 
 MOST = 64
+SHORTER = (1, 2)            # stages that a ring gives up: what is under way at a time thrashes the L2 less
+CLUSTERS_OF_EIGHT = (ClusterShape(2, 4), ClusterShape(4, 2))
 BOTH_REGIMES_FROM_US = 50.0
 """A product as long as this is also measured under sustained load, where another configuration may win."""
 
@@ -168,9 +172,9 @@ def orders(config: DenseConfig) -> list[DenseConfig]:
 
 
 def ways(config: DenseConfig) -> list[DenseConfig]:
-    """The same tile with each other way to load it and to share out the work."""
+    """The same tile with each other way to load it and to share out the work, in clusters of eight, and with a shorter ring."""
     scheduler, loads = config.scheduler, config.loads
-    found = []
+    found = [*_shorter(config)]
     if isinstance(loads, Loads):
         other = replace(loads, l2_prefetch_stages=0, l2_fetch=L2_FETCH) if loads.l2_fetch == LINE else \
             replace(loads, l2_prefetch_stages=PREFETCH_STAGES, l2_fetch=LINE)
@@ -181,7 +185,18 @@ def ways(config: DenseConfig) -> list[DenseConfig]:
         found += changed(config, Static(scheduler.order), loads)
     if isinstance(scheduler, Static) and config.cluster == 1:
         found += changed(config, Dynamic(scheduler.order), loads)
+    if isinstance(scheduler, Static):
+        alone = replace(scheduler, cluster=ClusterShape())
+        others = [alone, *(replace(scheduler, cluster=shape) for shape in CLUSTERS_OF_EIGHT)]
+        others += [replace(one, overlap=when) for one in (scheduler, alone) for when in get_args(Overlap)]
+        found += [way for one in dict.fromkeys(others) if one != scheduler for way in changed(config, one, loads)]
     return found
+
+
+def _shorter(config: DenseConfig) -> Iterator[DenseConfig]:
+    for fewer in SHORTER:
+        with contextlib.suppress(ConfigError):
+            yield replace(config, stages=config.stages - fewer)
 
 
 def changed(config: DenseConfig, scheduler: Scheduler, loads: Loads | CopiedLoads) -> list[DenseConfig]:

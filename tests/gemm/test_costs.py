@@ -24,7 +24,7 @@ from ptxkit.gemm.heuristic.tuned import knobs, tuned
 from ptxkit.gemm.heuristic.waves import WORTH_SPLITTING
 from ptxkit.gemm.launch.dense import check_config
 from ptxkit.gemm.launch.grid import Grid
-from ptxkit.gemm.tools import fit, further, grow, measured, sample
+from ptxkit.gemm.tools import fit, further, grow, measured, sample, tune
 from ptxkit.gemm.tools.bench.shapes import Problem, drawn
 from ptxkit.gemm.tools.explain import explained, lines
 from ptxkit.gemm.tools.grow import Growth
@@ -276,6 +276,27 @@ def test_a_sample_has_structures_that_no_fit_has_seen(monkeypatch):
     assert len(set(found)) == len(found) > 24
     beyond = [config for config in found[24:] if costs.structure(config) not in few.factors]
     assert len(beyond) >= 24 // sample.OTHERS
+
+
+def test_a_sample_has_the_other_ways_of_the_tuner_and_draws_each_product_once(monkeypatch):
+    monkeypatch.setattr(sample, "card_of", lambda device: H200)
+    monkeypatch.setattr(sample.driver, "current_device", lambda: 0)
+    part = next(part for part in sample.PARTS if part.name == "bf16 tn batched")
+    drawn = sample.Drawn(part, 5, 6, ways=2)
+    (problem, configs), second = itertools.islice(drawn, 2)
+    assert problem == next(sample.products(part, 5))
+    first = sample.near(described(problem), 6, random.Random(6))
+    assert configs[:len(first)] == first
+    assert set(configs) == {*first, *tune.ways(first[0]), *tune.ways(first[1])}
+    assert len(set(configs)) == len(configs) > len(first)
+    assert any(isinstance(one.scheduler, Static) and one.scheduler.overlap == "loads" for one in configs)
+    monkeypatch.setattr(sample, "near", lambda *given: pytest.fail("a product was drawn again"))
+    assert [*itertools.islice(drawn, 2)] == [(problem, configs), second]
+
+
+def test_ways_without_a_number_of_first_configurations_are_refused(tmp_path, capsys):
+    assert main(["sample", "--ways", "2", "--output", str(tmp_path / "sample.json.gz")]) == 2
+    assert "--ways is for the first configurations of --most" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("operands", OPERANDS)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 import ml_dtypes
 import numpy as np
@@ -18,21 +20,26 @@ from ptxkit.gemm.collective.epilogue_ops import Fusion
 from ptxkit.gemm.config import budget
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import (
+    AsyncCopies,
     BlockScaled,
     ClusterShape,
     Cooperative,
+    CopiedLoads,
     Direct,
     Dynamic,
+    Overlap,
+    Pingpong,
     Promotion,
     ScaleLoad,
     Share,
     SplitK,
     Static,
     StreamK,
+    TensorCopies,
     Tile,
 )
 from ptxkit.gemm.heuristic.dense import heuristic
-from ptxkit.gemm.launch.grid import COUNTER_BYTES
+from ptxkit.gemm.launch.grid import COUNTER_BYTES, kernel_of
 from ptxkit.gemm.launch.on_cpu import view_of
 from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.gemm.problem.dense import Arrays, Options, Problem
@@ -236,6 +243,24 @@ def test_ctas_share_lines_that_are_no_multiple_of_eight_each(BM: int, BN: int, c
     config = DenseConfig(tile=Tile(BM, BN), stages=2, scheduler=Static(cluster=ClusterShape(*cluster)), swap_ab=swap_ab)
     m, n = (BN * cluster[0] + 3, BM + 16) if swap_ab else (BM + 3, BN * cluster[0] + 8)
     run_config(config, m, n, 3 * config.tile.BK - 16, schedule="random")
+
+
+@pytest.mark.parametrize("config", [
+    DenseConfig(tile=Tile(64, 64), stages=2), DenseConfig(tile=Tile(64, 64), stages=3, schedule=Pingpong(), swap_ab=True),
+    DenseConfig(Operands(e4m3, e4m3, bf16), Tile(64, 64), 2, Cooperative(sums=BlockScaled()), Static(cluster=ClusterShape(2, 1))),
+    DenseConfig(Operands(b_major="mn"), Tile(64, 64), 2, loads=CopiedLoads(AsyncCopies(4), TensorCopies()))], ids=str)
+def test_the_next_kernel_begins_with_this_one_after_its_loads_or_after_it(config: DenseConfig) -> None:
+    """In every kernel with a static scheduler: after the wait for the kernel before, and before the first copy or after the last one."""
+    copy = r"cp\.async\.c[ag]" if config.by_threads else r"cp\.async\.bulk\.tensor.*mbarrier"
+    for overlap in get_args(Overlap):
+        one = replace(config, scheduler=replace(config.scheduler, overlap=overlap))
+        lines = kernel_of(one).ptx(**one.parameters).splitlines()
+        begins, (waits,), copies = ([number for number, line in enumerate(lines) if re.search(word, line)] for word in (
+            r"griddepcontrol\.launch_dependents", r"griddepcontrol\.wait", copy))
+        assert len(begins) == (overlap != "end")
+        assert waits < min([*begins, copies[0]])
+        assert all(begin < copies[0] if overlap == "start" else begin > copies[-1] for begin in begins)
+        run_config(one, 136, 80, 3 * config.tile.BK - (14 if config.by_threads else 16), schedule="random")
 
 
 @settings(deadline=None, max_examples=12)

@@ -18,7 +18,7 @@ from ptxkit.cards import H200, known
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.__main__ import main
 from ptxkit.gemm.config.dense import DenseConfig
-from ptxkit.gemm.config.parts import Cooperative, Static, StreamK, Swizzle, Tile
+from ptxkit.gemm.config.parts import ClusterShape, Cooperative, Static, StreamK, Swizzle, Tile
 from ptxkit.gemm.heuristic import table as tables
 from ptxkit.gemm.heuristic.dense import heuristic
 from ptxkit.gemm.heuristic.table import Table, TableError, file_name, lookup
@@ -180,6 +180,21 @@ def test_knobs_give_the_configuration_back(text):
     plain = DenseConfig(asked.operands, Tile(64, 64), schedule=sums, loads=asked.loads(Static()), fusion=asked.fusion)
     assert knobs(plain, asked) == {"tile": {"BM": 64, "BN": 64}}
     assert len(set(tune.orders(found[0]))) == 17
+
+
+def test_the_ways_of_a_tile():
+    """In clusters of eight and of one, with the next kernel after the loads, and with shorter rings, besides other loads and schedulers."""
+    asked = described(problem("2048x2048x4096:bf16:nt"))
+    config = DenseConfig(asked.operands, Tile(128, 96), scheduler=Static(cluster=ClusterShape(1, 2)), fusion=asked.fusion)
+    found = tune.ways(config)
+    assert len(set(found)) == len(found)
+    assert config not in found
+    shapes = ClusterShape(), ClusterShape(1, 2)
+    later = [Static(cluster=shape, overlap=overlap) for shape in shapes for overlap in ("start", "loads", "end")]
+    eight = Static(cluster=ClusterShape(2, 4)), Static(cluster=ClusterShape(4, 2))
+    assert {way.scheduler for way in found} == {StreamK(cluster=ClusterShape(1, 2)), *later, *eight}
+    assert {config.stages - way.stages for way in found if way.scheduler == config.scheduler} == {0, 1, 2}
+    assert {way.loads.l2_fetch for way in found} == {128, 256}
 
 
 def test_each_kind_of_problem_has_its_own_entries():
