@@ -35,6 +35,7 @@ from ..problem.options import options as checked
 from ..scheduler.hilbert import hilbert
 from . import tuning
 from .aligning import CTAS, Copy
+from .alike import Recipe, likeness
 from .grid import COUNTER_BYTES, Grid, kernel_of, places, scalars
 from .parts import check_config
 from .slabs import slabs
@@ -45,6 +46,7 @@ from .zeros import Zeros
 _plans: Newest[tuple[Any, ...], Plan] = Newest()
 _launches: Newest[tuple[Any, ...], Launch | Zeros | Several | None] = Newest()
 _results: Newest[tuple[Any, ...], Callable[..., Any]] = Newest()
+_recipes: Newest[tuple[Any, ...], Recipe] = Newest()
 _workspaces = Workspaces(32 << 20)
 
 
@@ -406,14 +408,23 @@ def _empty(a: ArrayView, b: ArrayView, out_dtype: Any) -> Any:
 
 def _prepare(arrays: Arrays, options: Options, config: DenseConfig | None, stream: Any = None) -> Launch | Zeros | Several | None:
     """The launch of these arrays; None if D is empty."""
+    like = likeness(arrays, options) if config is None and not tuning.wish() else None
+    if like is not None and (recipe := _recipes.get(like)) is not None and (plan := _plans.get(recipe.plan)) is not None:
+        one = recipe.arrays(arrays)
+        if not plan.spans.apart(one):
+            check_overlap(arrays)
+        return Launch(plan, one, options)
     parts = products(arrays)
-    if config is None and not tuning.wish():
+    if like is not None:
         parts = [slab for part in parts for slab in slabs(part, options, lambda: card_of(same_device(arrays.named())))]
     if len(parts) != 1:
         made = [_prepare_one(part, options, config, stream, arrays) for part in parts]
         check_overlap(arrays)                   # of one part's D with another one's operands
         return Several(made) if any(made) else None
-    return _prepare_one(parts[0], options, config, stream, arrays)
+    launch = _prepare_one(parts[0], options, config, stream, arrays)
+    if like is not None and isinstance(launch, Launch) and (kept := Recipe.of(_key(parts[0], options, config), arrays, products)):
+        _recipes[like] = kept
+    return launch
 
 
 def check_overlap(arrays: Arrays) -> None:
@@ -423,11 +434,7 @@ def check_overlap(arrays: Arrays) -> None:
 
 def _prepare_one(arrays: Arrays, options: Options, config: DenseConfig | None, stream: Any, whole: Arrays) -> Launch | Zeros | None:
     """The launch of one product, which may be a part of the `whole` call. What is wrong with shapes and types is said before memory."""
-    a, b, out = arrays[:3]
-    if options is PLAIN and config is None and arrays[3:] == _NOTHING:          # most products are plain: a shorter key is faster
-        shapes: tuple[Any, ...] = a[1:5], b[1:5], out[1:5], a.pointer & 15, b.pointer & 15, out.pointer & 15
-    else:
-        shapes = (*(array and array[1:5] for array in arrays), *(array and array.pointer & 15 for array in arrays), options, config)
+    shapes = _key(arrays, options, config)
     plan = _plans.get(shapes)
     tunes = config is None and tuning.wish() is not None
     if plan is None or (tunes and not plan.settled):
@@ -442,7 +449,7 @@ def _prepare_one(arrays: Arrays, options: Options, config: DenseConfig | None, s
             check_config(config, problem)
         settled = config is not None
         if tunes:
-            config, settled = tuning.first_use(problem, arrays, ordinal, raw_stream(stream, a), card_of(ordinal),
+            config, settled = tuning.first_use(problem, arrays, ordinal, raw_stream(stream, arrays.a), card_of(ordinal),
                                                launches(problem, options, ordinal))
         plan = _plans[shapes] = Plan(problem, ordinal, config)
         plan.spans = Spans(arrays[:3] if arrays[3:] == _NOTHING else arrays, Arrays._fields.index("out"))
@@ -452,6 +459,12 @@ def _prepare_one(arrays: Arrays, options: Options, config: DenseConfig | None, s
     launch = Launch(plan, arrays, options)
     launch.settled = plan.settled or not tunes
     return launch
+
+
+def _key(arrays: Arrays, options: Options, config: DenseConfig | None) -> tuple[Any, ...]:
+    """What a plan is known by."""
+    like = likeness(arrays, options)
+    return like if config is None else (*like, config)
 
 
 def launches(problem: Problem, options: Options, ordinal: int) -> Launches:

@@ -118,6 +118,90 @@ def test_what_differs_is_another_launch(card, monkeypatch) -> None:
     assert len(prepared) == len(calls) + 1
 
 
+def turned(array: Any) -> Any:
+    """The transposed array, in the same memory."""
+    array.shape, array.strides = (*array.shape[:-2], *array.shape[:-3:-1]), (*array.strides[:-2], *array.strides[:-3:-1])
+    return array
+
+
+def shifted(array: Any) -> Any:
+    """From the second element on."""
+    array.pointer += 2
+    return array
+
+
+def shared(array: Any, batches: int) -> Any:
+    array.shape, array.strides = (batches, *array.shape), (0, *array.strides)
+    return array
+
+
+def new(*shape: int) -> Any:
+    return stub.array("bf16", *shape)
+
+
+def with_scales(rows: bool) -> dict[str, Any]:
+    shapes = ((128, 1), (1, 64)) if rows else ((1,), (1,))
+    return dict(zip(("a_scale", "b_scale"), (stub.array("f32", *shape) for shape in shapes), strict=True))
+
+
+KINDS: dict[str, Callable[[], tuple[tuple[Any, Any, Any], dict[str, Any]]]] = {
+    "rows": lambda: ((new(64, 128), new(128, 192), new(64, 192)), {}),
+    "turned operands": lambda: ((turned(new(128, 64)), turned(new(192, 128)), new(64, 192)), {}),
+    "turned result": lambda: ((new(64, 128), new(128, 192), turned(new(192, 64))), {"bias": new(192)}),
+    "vector": lambda: ((new(128), new(128, 192), new(192)), {}),
+    "columns of a batch": lambda: ((shared(new(64, 128), 3), new(3, 128, 1), new(3, 64, 1)), {}),
+    "batches in one": lambda: ((new(2, 3, 64, 128), shared(shared(new(128, 192), 3), 2), new(2, 3, 64, 192)), {}),
+    "batches apart": lambda: ((new(2, 3, 64, 128), new(1, 3, 128, 192), new(2, 3, 64, 192)), {}),
+    "odd addresses": lambda: ((shifted(new(64, 129)), shifted(new(129, 192)), new(64, 192)), {}),
+    "further arrays": lambda: ((new(64, 128), new(128, 192), new(64, 192)), {"residual": new(64, 192), "bias": new(192), "alpha": 0.5}),
+    "scales": lambda: (operands(128, 64, 128, "e4m3"), with_scales(rows=False)),
+    "scales of rows": lambda: (operands(128, 64, 128, "e4m3"), with_scales(rows=True))}
+
+
+APART = "batches apart"             # several launches
+
+
+def launched(given: tuple[tuple[Any, Any, Any], dict[str, Any]]) -> Any:
+    """What a call launches."""
+    gemm.gemm(*given[0], **given[1])
+    return next(reversed(dense._launches.values()))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != APART])
+def test_arrays_at_other_addresses_are_launched_as_the_first_ones(card, kind: str, monkeypatch) -> None:
+    """By what became of the first ones: the same plan, and the addresses that the long way gives."""
+    first, second = KINDS[kind](), KINDS[kind]()
+    launched(first)
+    with monkeypatch.context() as patched:
+        patched.setattr(dense, "products", lambda arrays: pytest.fail("it was asked again what products these are"))
+        short = launched(second)
+    dense._recipes.clear()
+    dense._launches.clear()
+    long = launched(second)
+    assert short is not long
+    assert short.plan is long.plan
+    assert short.pointers == long.pointers
+    assert short.scalars == long.scalars
+    assert [one.pointer for one in short.maps] == [one.pointer for one in long.maps]
+
+
+def test_several_launches_are_made_anew(card) -> None:
+    for _ in range(2):
+        assert isinstance(launched(KINDS[APART]()), dense.Several)
+    assert not dense._recipes
+
+
+def test_arrays_in_the_same_memory_say_nothing_of_others(card) -> None:
+    """One array as both operands, then two; and a result in the memory of an operand, whose shapes were right before."""
+    x, out = new(64, 64), new(64, 64)
+    launched(((x, x, out), {}))
+    (a, b, y), _ = apart = (new(64, 64), new(64, 64), new(64, 64)), {}
+    assert dict(launched(apart).pointers) == {"a": a.pointer, "b": b.pointer, "out": y.pointer, "a_scale": 0}
+    y.pointer = a.pointer
+    with pytest.raises(LaunchError, match="out and a share memory"):
+        gemm.gemm(a, b, y)
+
+
 def test_marks_are_there_for_arrays_that_say_them(monkeypatch) -> None:
     class Tensor:
         shape, dtype = (2, 3), "bfloat16"

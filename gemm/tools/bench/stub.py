@@ -96,7 +96,7 @@ def _forget() -> None:
     """Drops what belongs to a device."""
     for cached in (driver.device_count, driver.device, driver._primary_context, dense.card_of, dense.compiled, dense._curve):
         cached.cache_clear()
-    for kept in (dense._plans, dense._launches, grouped._plans, grouped._launches, grouped_k._plans, grouped_k._launches,
+    for kept in (dense._plans, dense._launches, dense._recipes, grouped._plans, grouped._launches, grouped_k._plans, grouped_k._launches,
                  ptr_array._launches):
         kept.clear()
     for workspaces in (dense._workspaces, grouped._workspaces, grouped_k._workspaces):
