@@ -19,7 +19,7 @@ from .mainloop import REGISTERS
 
 def start(cluster: bool, overlap: Overlap = "start") -> None:
     """In all threads: wait until the mbarriers of every CTA of the cluster are initialised and the previous kernel's results are visible.
-    Then allow the next kernel to launch, unless it may `overlap` with less (see `loaded`)."""
+    Then allow the next kernel to launch, if it may overlap all of this one (`overlap` "start")."""
     if cluster:
         cluster_start()
     else:
@@ -30,8 +30,8 @@ def start(cluster: bool, overlap: Overlap = "start") -> None:
 
 
 def loaded(overlap: Overlap) -> None:
-    """In a thread of the producer, after its last copy: allow the next kernel to launch, if it had to wait for that. Nothing needs to be
-    said where it waits for the end."""
+    """In the threads that copy operands, after their last copy: allow the next kernel to launch, if it may overlap what follows the loads.
+    The first thread of a CTA counts. A kernel that waits for the end is allowed to by nobody."""
     if overlap == "loads":
         griddepcontrol.launch_dependents()
 

@@ -178,7 +178,8 @@ class Static:
 
     `overlap`: when the next kernel in the stream may begin, where there is room for its CTAs: "start", once all CTAs have begun; "loads",
     once they have asked for the last of their operands; "end", once they have ended. The later it is, the more multiprocessors are free by
-    then. CTAs with consecutive tiles then run in the same GPC, which asks the L2 once for what several of them load at about the same time.
+    then. Without clusters CTAs with consecutive tiles then run in the same GPC, which asks the L2 once for what several of them load at
+    about the same time.
     """
 
     order: Swizzle | Hilbert = Swizzle()

@@ -111,7 +111,6 @@ def structure(config: DenseConfig | Structure) -> str:
         words += ["split", scheduler.reduce] + [f"{cluster.m}x{cluster.n}"] * (cluster.size > 1)
     else:
         words += [f"{cluster.m}x{cluster.n}"] + ["stream"] * isinstance(scheduler, StreamK)
-        words += [f"after {scheduler.overlap}"] * (scheduler.overlap != "start")
         words += ["short ring"] * (tile.BM * tile.BN <= 64 * 64 and 0 < config.stages <= max(SHORT_RINGS) and not config.swap_ab)
     return " ".join(words) + SWAPPED * config.swap_ab
 

@@ -35,7 +35,7 @@ from ..problem.options import options as checked
 from ..scheduler.hilbert import hilbert
 from . import tuning
 from .aligning import CTAS, Copy
-from .alike import Recipe, likeness
+from .alike import NOTHING, Recipe, likeness
 from .grid import COUNTER_BYTES, Grid, kernel_of, places, scalars
 from .parts import check_config
 from .slabs import slabs
@@ -280,7 +280,7 @@ def gemm(a: Any, b: Any, out: Any = None, *, c: Any = None, alpha: float = 1.0, 
     plain = activation is fast_accum is None and batch_invariant is False and type(alpha) is type(beta) is float \
         and alpha == 1.0 and beta == 0.0 and type(accumulate) is str and accumulate == "f32"        # nothing is asked of another type
     alone = c is None and bias is None and residual is None and a_scale is None and b_scale is None
-    return _run(a, b, out, _NOTHING if alone else (c, bias, residual, a_scale, b_scale),
+    return _run(a, b, out, NOTHING if alone else (c, bias, residual, a_scale, b_scale),
                 PLAIN if plain else checked(alpha, beta, activation, accumulate, fast_accum, batch_invariant), out_dtype, config, stream)
 
 
@@ -293,18 +293,17 @@ def hgemm(a: Any, b: Any, out: Any = None, *, batch_invariant: bool = False, out
             raise LaunchError(f"a has elements of {seen.dtype}: hgemm multiplies f16 or bf16, gemm.gemm also other types")
         _SIXTEEN_BITS.add(a.dtype)
     invariant = batch_invariant is not False and flag("batch_invariant", batch_invariant)
-    return _run(a, b, out, _NOTHING, _INVARIANT if invariant else PLAIN, out_dtype, config, stream)
+    return _run(a, b, out, NOTHING, _INVARIANT if invariant else PLAIN, out_dtype, config, stream)
 
 
 _INVARIANT = Options(batch_invariant=True)
-_NOTHING: tuple[None, ...] = (None,) * 5
 _SIXTEEN_BITS: set[Any] = {"f16", "bf16"}       # and how libraries of arrays that have been seen call them
 
 
 def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_dtype: Any, config: DenseConfig | None, stream: Any) -> Any:
     """The warm path: a launch is known by what tells its arrays from others. What is asked of arrays that are new is asked once."""
     if getattr(a, "requires_grad", False) or getattr(b, "requires_grad", False) or getattr(out, "requires_grad", False) \
-            or (rest is not _NOTHING and [array for array in rest if array is not None and getattr(array, "requires_grad", False)]):
+            or (rest is not NOTHING and [array for array in rest if array is not None and getattr(array, "requires_grad", False)]):
         refuse_gradients(("a", a), ("b", b), ("out", out), *zip(Arrays._fields[3:], rest, strict=True))
     if out is None and are_tensors(a, b):
         out, out_dtype = _new(a, b, out_dtype), None
@@ -313,7 +312,7 @@ def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_
     key = None
     if out is not None and out_dtype is None:
         key = marks_of_three(a, b, out)
-        if key is not None and (rest is not _NOTHING or options is not PLAIN or config is not None):
+        if key is not None and (rest is not NOTHING or options is not PLAIN or config is not None):
             others = marks(*rest)
             key = None if others is None else key + others if options is PLAIN and config is None else (key, others, options, config)
     launch = _launches.get(key, _UNKNOWN) if key is not None else _UNKNOWN
@@ -322,7 +321,7 @@ def _run(a: Any, b: Any, out: Any, rest: tuple[Any, ...], options: Options, out_
         seen_out = _out(seen_a, seen_b, out, out_dtype)
         out = seen_out if out is None else out
         arrays = Arrays(seen_a, seen_b, view(seen_out, "out"))
-        if rest is not _NOTHING:
+        if rest is not NOTHING:
             arrays = Arrays(*arrays[:3], *(None if array is None else view(array, name)
                                            for name, array in zip(Arrays._fields[3:], rest, strict=True)))
         key = (arrays, options, config) if key is None else key
@@ -364,7 +363,7 @@ def repeated(otherwise: Callable[..., Any], recording: Callable[[], bool], chang
                             out.data_ptr(), out.shape, out.stride(), out.dtype,
                             None, bias.data_ptr(), bias.shape, bias.stride(), bias.dtype, None, None, None))
         if launch is None:
-            _run(a, b, out, _NOTHING if bias is None else (None, bias, None, None, None), PLAIN, None, None, None)
+            _run(a, b, out, NOTHING if bias is None else (None, bias, None, None, None), PLAIN, None, None, None)
         else:
             launch.run(stream_of["torch"](launch.like.device))          # as `current_stream`; the first call has put it there
 
@@ -422,7 +421,7 @@ def _prepare(arrays: Arrays, options: Options, config: DenseConfig | None, strea
         check_overlap(arrays)                   # of one part's D with another one's operands
         return Several(made) if any(made) else None
     launch = _prepare_one(parts[0], options, config, stream, arrays)
-    if like is not None and isinstance(launch, Launch) and (kept := Recipe.of(_key(parts[0], options, config), arrays, products)):
+    if like is not None and isinstance(launch, Launch) and (kept := Recipe.of(likeness(parts[0], options), arrays)) is not None:
         _recipes[like] = kept
     return launch
 
@@ -434,8 +433,9 @@ def check_overlap(arrays: Arrays) -> None:
 
 def _prepare_one(arrays: Arrays, options: Options, config: DenseConfig | None, stream: Any, whole: Arrays) -> Launch | Zeros | None:
     """The launch of one product, which may be a part of the `whole` call. What is wrong with shapes and types is said before memory."""
-    shapes = _key(arrays, options, config)
-    plan = _plans.get(shapes)
+    like = likeness(arrays, options)
+    key = like if config is None else (*like, config)
+    plan = _plans.get(key)
     tunes = config is None and tuning.wish() is not None
     if plan is None or (tunes and not plan.settled):
         ordinal = same_device(arrays.named())
@@ -451,20 +451,14 @@ def _prepare_one(arrays: Arrays, options: Options, config: DenseConfig | None, s
         if tunes:
             config, settled = tuning.first_use(problem, arrays, ordinal, raw_stream(stream, arrays.a), card_of(ordinal),
                                                launches(problem, options, ordinal))
-        plan = _plans[shapes] = Plan(problem, ordinal, config)
-        plan.spans = Spans(arrays[:3] if arrays[3:] == _NOTHING else arrays, Arrays._fields.index("out"))
+        plan = _plans[key] = Plan(problem, ordinal, config)
+        plan.spans = Spans(arrays[:3] if arrays[3:] == NOTHING else arrays, Arrays._fields.index("out"))
         plan.settled = settled
     elif not plan.spans.apart(arrays):
         check_overlap(whole)
     launch = Launch(plan, arrays, options)
     launch.settled = plan.settled or not tunes
     return launch
-
-
-def _key(arrays: Arrays, options: Options, config: DenseConfig | None) -> tuple[Any, ...]:
-    """What a plan is known by."""
-    like = likeness(arrays, options)
-    return like if config is None else (*like, config)
 
 
 def launches(problem: Problem, options: Options, ordinal: int) -> Launches:

@@ -65,7 +65,8 @@ class Pairs:
 
 
 def pairs(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Pairs, list[str]]:
-    """All pairs of some records but those of promoted sums, which have another model, and the products in words."""
+    """All pairs of some records, and the products in words. Those of promoted sums have another model, and what only `tune` tries is no
+    candidate: they are left out."""
     asked: list[tuple[float, ...]] = []
     kinds: list[tuple[bool, bool, bool]] = []
     said: list[str] = []
@@ -73,10 +74,11 @@ def pairs(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Pairs, list
     names: list[str] = []
     for part, row in ((kind, one) for record in records for kind in record["parts"] for one in kind["rows"]):
         problem = described(parsed(row["shape"]))
-        if problem.promote or not row["us"]:
+        measured = [one for one in row["us"] if not part["configs"][one[0]].get("way")]
+        if problem.promote or not measured:
             continue
-        times = {place: _time(us) for place, *us in row["us"]}
-        again = [_time(us) for _, *us in row["us"] if len(us) > 2]
+        times = {place: _time(us) for place, *us in measured}
+        again = [_time(us) for _, *us in measured if len(us) > 2]
         best = min(again or times.values())
         sizes = Sizes.of(problem)
         asked.append(tuple(float(getattr(sizes, field.name)) for field in fields(sizes)))

@@ -137,25 +137,44 @@ def generated(asked: Asked) -> list[DenseConfig]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """A product with the candidates that it is measured with, and what `tune` alone tries with the tiles of the first ones."""
+
+    problem: Problem
+    candidates: list[DenseConfig]
+    ways: list[DenseConfig]
+
+    @property
+    def configs(self) -> list[DenseConfig]:
+        return [*self.candidates, *self.ways]
+
+
 class Drawn:
-    """Random products of a part without end, and the configurations that each is measured with: drawn once, however often they are gone
-    through."""
+    """Random products of a part without end, each with `most` candidates (0: all) and the ways of the first `ways`. They are drawn once,
+    however often they are gone through."""
 
     def __init__(self, part: Part, seed: int, most: int, ways: int = 0) -> None:
-        self._known: list[tuple[Problem, list[DenseConfig]]] = []
-        self._source = random.Random(seed + 1)
-        self._further = ((problem, near(described(problem), most, self._source, ways)) for problem in products(part, seed))
+        self._known: list[Draw] = []
+        self._further = self._drawn(part, seed, most, ways)
 
-    def __iter__(self) -> Iterator[tuple[Problem, list[DenseConfig]]]:
+    def __iter__(self) -> Iterator[Draw]:
         for place in itertools.count():
             if place == len(self._known):
                 self._known.append(next(self._further))
             yield self._known[place]
 
+    def _drawn(self, part: Part, seed: int, most: int, ways: int) -> Iterator[Draw]:
+        source = random.Random(seed + 1)
+        for problem in products(part, seed):
+            found = near(described(problem), most, source)
+            further = dict.fromkeys(way for config in found[:ways] for way in tune.ways(config))
+            yield Draw(problem, found, [way for way in further if way not in found])
 
-def near(asked: Asked, most: int, source: random.Random, ways: int = 0) -> list[DenseConfig]:
+
+def near(asked: Asked, most: int, source: random.Random) -> list[DenseConfig]:
     """Those that the card's model puts first with what corrects it. Besides a sixth as many that no fit has seen, in the model's order, and
-    a sixth as many of all others; and of the first `ways` what else `tune` tries with the same tile."""
+    a sixth as many of all others."""
     if not most:
         return generated(asked)
     card = card_of(driver.current_device())
@@ -168,7 +187,7 @@ def near(asked: Asked, most: int, source: random.Random, ways: int = 0) -> list[
     for place in dict.fromkeys([*first, *unseen, *source.sample(others, min(most // OTHERS, len(others)))]):
         with suppress(ConfigError):
             configs.append(found.config(place))
-    return list(dict.fromkeys([*configs, *(way for config in configs[:ways] for way in tune.ways(config))]))
+    return configs
 
 
 class Pool:
@@ -369,8 +388,8 @@ def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, pe
             if step.finished(part.name) or time.perf_counter() > until:
                 continue
             for at in range(place, min(place + 2, len(parts))):         # this one, and the next one behind it
-                for _, configs in itertools.islice(drawn[at], AHEAD):
-                    assembly.begin(configs)
+                for one in itertools.islice(drawn[at], AHEAD):
+                    assembly.begin(one.configs)
                     step.touch()
             kept: dict[str, Any] = {"part": part.name, "configs": [], "rows": [], "wrong": []}
             record["parts"].append(kept)
@@ -391,22 +410,23 @@ def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, pe
 
 
 def _measure(field: Bench, kept: dict[str, Any], seed: int, until: float, per_shape_s: float, assembly: Assembly, drawn: Drawn) -> None:
-    """The rows of one part."""
+    """The rows of one part. A configuration that is no candidate of its product is kept as a way."""
     source = random.Random(seed)
-    known: dict[DenseConfig, int] = {}
-    for problem, configs in drawn:
+    known: dict[tuple[DenseConfig, bool], int] = {}
+    for one in drawn:
         if time.perf_counter() > until:
             return
-        asked = described(problem)
-        assembly.wait(configs, field.step)
-        found = field.shape(problem, configs, source, min(until, time.perf_counter() + per_shape_s))
-        for config in found["times"]:
-            if config not in known:
-                known[config] = len(kept["configs"])
-                kept["configs"].append({**knobs(config, asked), "m": problem.m})
-        if found["times"]:
+        problem, asked = one.problem, described(one.problem)
+        assembly.wait(one.configs, field.step)
+        found = field.shape(problem, one.configs, source, min(until, time.perf_counter() + per_shape_s))
+        times = {(config, config in one.ways): seen for config, seen in found["times"].items()}
+        for config, way in times:
+            if (config, way) not in known:
+                known[config, way] = len(kept["configs"])
+                kept["configs"].append({**knobs(config, asked), "m": problem.m, **({"way": True} if way else {})})
+        if times:
             kept["rows"].append({"shape": str(problem), "cublas_us": found["cublas"],
-                                 "us": [[known[config], *(round(value, 3) for value in seen)] for config, seen in found["times"].items()]})
+                                 "us": [[known[place], *(round(value, 3) for value in seen)] for place, seen in times.items()]})
         kept["wrong"] = sorted({*kept["wrong"], *found["wrong"]})
 
 
@@ -419,8 +439,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--most", type=count, default=0, metavar="N",
                         help="only N configurations of a product that the model puts first, and a sixth as many others (default 0: all)")
     parser.add_argument("--ways", type=count, default=0, metavar="N",
-                        help="with --most: of the first N besides what else `tune` tries with the same tile: loads, schedulers, clusters "
-                        "of eight, shorter rings (default 0)")
+                        help="with --most: of the first N besides what else `tune` tries with the same tile: loads, schedulers, other "
+                        "clusters, shorter rings, the next kernel later; no fit learns from these (default 0)")
     parser.add_argument("--output", type=output_path, required=True, metavar="FILE", help="the record, JSON compressed by gzip")
     parser.set_defaults(run=command)
 

@@ -66,7 +66,7 @@ from .bench.shapes import LAYOUTS, OPERAND_TYPES, Problem, ShapeError, of_layers
 from .problems import described
 
 MOST = 64
-SHORTER = (1, 2)            # stages that a ring gives up: what is under way at a time thrashes the L2 less
+FEWER_STAGES = (1, 2)       # of a ring: less that is under way at a time thrashes the L2 less
 CLUSTERS_OF_EIGHT = (ClusterShape(2, 4), ClusterShape(4, 2))
 BOTH_REGIMES_FROM_US = 50.0
 """A product as long as this is also measured under sustained load, where another configuration may win."""
@@ -194,9 +194,10 @@ def ways(config: DenseConfig) -> list[DenseConfig]:
 
 
 def _shorter(config: DenseConfig) -> Iterator[DenseConfig]:
-    for fewer in SHORTER:
-        with contextlib.suppress(ConfigError):
-            yield replace(config, stages=config.stages - fewer)
+    for fewer in FEWER_STAGES:
+        if config.stages > fewer:               # no stages are as many as fit
+            with contextlib.suppress(ConfigError):
+                yield replace(config, stages=config.stages - fewer)
 
 
 def changed(config: DenseConfig, scheduler: Scheduler, loads: Loads | CopiedLoads) -> list[DenseConfig]:

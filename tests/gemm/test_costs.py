@@ -283,15 +283,30 @@ def test_a_sample_has_the_other_ways_of_the_tuner_and_draws_each_product_once(mo
     monkeypatch.setattr(sample.driver, "current_device", lambda: 0)
     part = next(part for part in sample.PARTS if part.name == "bf16 tn batched")
     drawn = sample.Drawn(part, 5, 6, ways=2)
-    (problem, configs), second = itertools.islice(drawn, 2)
-    assert problem == next(sample.products(part, 5))
-    first = sample.near(described(problem), 6, random.Random(6))
-    assert configs[:len(first)] == first
-    assert set(configs) == {*first, *tune.ways(first[0]), *tune.ways(first[1])}
-    assert len(set(configs)) == len(configs) > len(first)
-    assert any(isinstance(one.scheduler, Static) and one.scheduler.overlap == "loads" for one in configs)
+    first, second = itertools.islice(drawn, 2)
+    assert first.problem == next(sample.products(part, 5))
+    assert first.candidates == sample.near(described(first.problem), 6, random.Random(6))
+    assert set(first.configs) == {*first.candidates, *tune.ways(first.candidates[0]), *tune.ways(first.candidates[1])}
+    assert len(set(first.configs)) == len(first.configs) > len(first.candidates)
+    assert any(isinstance(one.scheduler, Static) and one.scheduler.overlap == "loads" for one in first.ways)
     monkeypatch.setattr(sample, "near", lambda *given: pytest.fail("a product was drawn again"))
-    assert [*itertools.islice(drawn, 2)] == [(problem, configs), second]
+    assert [*itertools.islice(drawn, 2)] == [first, second]
+
+
+def test_no_fit_learns_from_what_only_the_tuner_tries():
+    """The record of a product with its candidates, and the same with a faster way."""
+    asked = described(Problem(1000, 2048, 1024, "bf16", "nt"))
+    found = [config for _, config in itertools.islice(judged(asked, H200).timed(), 3)]
+    kept = [knobs(config, asked) for config in found]
+    row = {"shape": "1000x2048x1024:bf16:nt", "us": [[0, 5.0], [1, 6.0], [2, 7.0]]}
+    usual = {"device": {"name": H200.name}, "seed": 1, "parts": [{"part": "bf16 nt", "configs": kept, "rows": [row]}]}
+    way = {**knobs(tune.ways(found[0])[0], asked), "way": True}
+    more = {**usual, "parts": [{"part": "bf16 nt", "configs": [*kept, way], "rows": [{**row, "us": [*row["us"], [3, 4.0]]}]}]}
+    for record in usual, more:
+        some, names = measured.pairs([record], H200)
+        assert names == ["1000x2048x1024:bf16:nt"]
+        assert some.us.tolist() == [5.0, 6.0, 7.0]
+        assert set(some.best) == {5.0}
 
 
 def test_ways_without_a_number_of_first_configurations_are_refused(tmp_path, capsys):

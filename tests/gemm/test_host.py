@@ -17,6 +17,7 @@ from ptxkit.gemm.config.dense import DenseConfig
 from ptxkit.gemm.config.parts import SplitK, Tile
 from ptxkit.gemm.launch import dense
 from ptxkit.gemm.launch.grid import COUNTER_BYTES
+from ptxkit.gemm.problem.dense import PLAIN, Arrays
 from ptxkit.gemm.tools.bench import host, stub
 from ptxkit.runtime import arrays, driver, launcher
 from ptxkit.runtime.arrays import ArrayView, marks, marks_of_three, view
@@ -179,10 +180,46 @@ def test_arrays_at_other_addresses_are_launched_as_the_first_ones(card, kind: st
     dense._launches.clear()
     long = launched(second)
     assert short is not long
+    assert short.like == long.like
     assert short.plan is long.plan
     assert short.pointers == long.pointers
     assert short.scalars == long.scalars
     assert [one.pointer for one in short.maps] == [one.pointer for one in long.maps]
+
+
+def prepared(*arrays_: Any, **more: Any) -> Any:
+    """The launch of views, without a run."""
+    return dense._prepare(Arrays(*map(view, arrays_, "abo"), **more), PLAIN, None)
+
+
+def test_each_call_is_launched_where_its_own_library_works(card) -> None:
+    """Arrays of one library say nothing of the streams of another one's."""
+    first, second = ((new(64, 128), new(128, 192), new(64, 192)) for _ in range(2))
+    assert prepared(*first).like.owner == "ptxkit"
+    for owner in ("torch", "jax"):
+        assert prepared(*(view(array)._replace(owner=owner) for array in second)).like.owner == owner
+    with pytest.raises(LaunchError, match="does not say which stream it works on"):
+        gemm.gemm(*(view(array)._replace(owner="jax") for array in second))
+
+
+def test_what_else_decides_a_launch_is_asked_anew(card, monkeypatch) -> None:
+    """Alignment, options, a depth of 0, and a tuning that has begun."""
+    plain = launched(KINDS["rows"]())
+    (a, b, out), _ = KINDS["rows"]()
+    other = launched(((shifted(a), b, out), {}))
+    assert other.plan is not plain.plan
+    for options in ({"alpha": 2.0}, {"activation": "relu"}):
+        (a, b, out), _ = KINDS["rows"]()
+        found = launched(((a, b, out), options))
+        assert found.plan is not plain.plan
+        assert found.plan.config.fusion != plain.plan.config.fusion
+    kept = len(dense._recipes)
+    assert not isinstance(launched(((new(64, 0), new(0, 192), new(64, 192)), {})), dense.Launch)
+    assert len(dense._recipes) == kept
+    monkeypatch.setattr(dense.tuning, "wish", lambda: "some")
+    monkeypatch.setattr(dense, "products", lambda arrays: pytest.fail("the long way"))
+    with pytest.raises(pytest.fail.Exception, match="the long way"):
+        launched(KINDS["rows"]())
 
 
 def test_several_launches_are_made_anew(card) -> None:

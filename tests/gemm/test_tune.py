@@ -195,6 +195,8 @@ def test_the_ways_of_a_tile():
     assert {way.scheduler for way in found} == {StreamK(cluster=ClusterShape(1, 2)), *later, *eight}
     assert {config.stages - way.stages for way in found if way.scheduler == config.scheduler} == {0, 1, 2}
     assert {way.loads.l2_fetch for way in found} == {128, 256}
+    assert {way.stages for way in tune.ways(dataclasses.replace(config, stages=3))} == {2, config.stages}
+    assert {way.stages for way in tune.ways(dataclasses.replace(config, stages=2))} == {config.stages}
 
 
 def test_each_kind_of_problem_has_its_own_entries():

@@ -299,8 +299,8 @@ def _swapped() -> Iterator[tuple[Case, DenseConfig]]:
         yield Case(151, 200, 136, word, word, "bf16", scales=kind, fused=fused), config
 
 
-SCHEDULERS: tuple[Scheduler, ...] = (Static(), SplitK(3), Dynamic(), StreamK())
-"""One that needs no workspace, and those that do."""
+SCHEDULERS: tuple[Scheduler, ...] = (Static(), Static(overlap="loads"), Static(overlap="end"), SplitK(3), Dynamic(), StreamK())
+"""Those that need no workspace, and those that do."""
 
 
 def specials(torch: Any) -> Iterator[tuple[str, str | None]]:
