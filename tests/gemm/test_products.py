@@ -260,7 +260,8 @@ def test_the_next_kernel_begins_with_this_one_after_its_loads_or_after_it(config
         assert len(begins) == (overlap != "end")
         assert waits < min([*begins, copies[0]])
         assert all(begin < copies[0] if overlap == "start" else begin > copies[-1] for begin in begins)
-        run_config(one, 136, 80, 3 * config.tile.BK - (14 if config.by_threads else 16), schedule="random")
+        if overlap == "loads":                  # all other tests have "start", and "end" is an instruction less
+            run_config(one, 136, 80, 3 * config.tile.BK - (14 if config.by_threads else 16), schedule="random")
 
 
 @settings(deadline=None, max_examples=12)
