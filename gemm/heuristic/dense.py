@@ -21,7 +21,7 @@ from ..config.dense import DenseConfig, Operands
 from ..config.parts import MOST_COLUMNS, ConfigError
 from ..problem.dense import Problem
 from . import copied, corrections, rings, waves
-from .costs import SWAPPED, Columns, Costs, Parts, Sizes, estimate, of_card, structure, taken
+from .costs import SWAPPED, Columns, Costs, Parts, Sizes, estimate, of_card, remainder, structure, taken
 from .space import (
     LEAST_OF_A_SPLIT,
     NARROW,
@@ -115,7 +115,7 @@ def _known(one: DenseConfig | Structure, costs: Costs) -> bool:
 def _held_back(seen: Columns, known: Any, most: int) -> Columns:
     """With `NOT_MEASURED` for what no fit has seen, of products of up to `most` rows."""
     unlike = (seen.splits > 1) & ((seen.swapped > 0) | (seen.cluster_m * seen.cluster_n > 1))
-    shared_out = np.mod(seen.BN, 8 * seen.cluster_m) > 0
+    shared_out = remainder(seen.BN, 8 * seen.cluster_m) > 0
     doubtful = (_of_batches(seen) | (seen.BM == THREE_BLOCKS) | unlike | _odd_widths(seen) | shared_out) & ~known & (most > ONE_BLOCK)
     return replace(seen, factor=np.where(doubtful, seen.factor * NOT_MEASURED, seen.factor))
 
@@ -123,7 +123,7 @@ def _held_back(seen: Columns, known: Any, most: int) -> Columns:
 def _odd_widths(seen: Columns) -> Any:
     """Tiles whose columns are no multiple of 16, or more than one instruction has. Of an operand that is copied in whole spans they are not
     worth it if more is copied than they have: of 672 products those took up to 1.2 times as long as the model says."""
-    return (np.mod(seen.BN, 16) > 0) | (seen.BN > MOST_COLUMNS)
+    return (remainder(seen.BN, 16) > 0) | (seen.BN > MOST_COLUMNS)
 
 
 @functools.lru_cache(64)

@@ -447,6 +447,17 @@ def test_candidates_of_every_model_come_fastest_first():
             assert clocks(problem, config, H200) == pytest.approx(time)
 
 
+@pytest.mark.parametrize("near", [corrections.NEAR, 1.0])
+def test_the_later_trees_are_asked_of_all_that_may_be_the_fastest(near, monkeypatch):
+    """The choice is that of all trees, asked of all candidates. It is another one if they are asked of the first one alone."""
+    some = [described(problem) for kind in ("any8", "aligned") for problem in drawn(17, 40, kind, ["bf16"])]
+    wanted = [problem for problem in some if not by_waves(problem, H200)]
+    monkeypatch.setattr(corrections, "NEAR", near)
+    found = [heuristic(problem, H200) for problem in wanted]
+    monkeypatch.setattr(corrections, "NEAR", float("inf"))
+    assert (found == [heuristic(problem, H200) for problem in wanted]) == (near > 1.0)
+
+
 def test_explain_tells_the_choice_and_its_parts(capsys):
     assert main(["explain", "-m", "1976", "-n", "5592", "-k", "6280", "--card", "h100", "--most", "3"]) == 0
     told = capsys.readouterr().out
