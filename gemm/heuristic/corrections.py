@@ -34,10 +34,12 @@ a tile is twice as high as 64 rows. Measured in 28 batches on an H100 (docs/expe
 CORRECTED = 64
 """Candidates that are corrected, the model's fastest. Over 828 products with M over 64 on an H100, the best of them takes as long as the
 best of all in the geometric mean, and that of 32 takes 1.002 times as long."""
-EARLY, NEAR = 800, 1.12
-"""Trees that are asked of all of these, and how many times the clocks of the fastest by them a candidate has at most of which the other
-trees are asked. Of 700 random products on an H100 and an H200 the one that all trees put first had at most 1.08 times the least, and none
-of 3,000 gets another choice than by all trees."""
+EARLY = 800
+"""The first trees, which are asked about each of these candidates."""
+NEAR = 1.12
+"""The later trees are asked only about candidates that the first ones leave within so many times the least clocks. Asking every
+tree about every candidate gives another choice for none of the 3,000 random products by which this was set, on an H100 and an H200, and for
+one of 3,000 others."""
 ROWS_AT_ONCE = 4096             # of `matrix`
 Values = Any                    # a number or an array of them
 
@@ -104,12 +106,14 @@ class Trees:
         once, which = np.unique(every, axis=1, return_inverse=True)
         return once[0].astype(np.int64), once[1][:, None], np.ascontiguousarray(which.reshape(self.places.shape).T)
 
+    def __getitem__(self, some: slice) -> Trees:
+        """Some of the trees, in their order."""
+        return replace(self, places=self.places[some], cuts=self.cuts[some], leaves=self.leaves[some])
+
     @functools.cached_property
     def parted(self) -> tuple[Trees, Trees]:
-        """The `EARLY` ones, and the others."""
-        early, late = (replace(self, places=self.places[some], cuts=self.cuts[some], leaves=self.leaves[some])
-                       for some in (slice(EARLY), slice(EARLY, None)))
-        return early, late
+        """The first `EARLY` trees, and the later ones."""
+        return self[:EARLY], self[EARLY:]
 
     def logarithm(self, asked: Any) -> Any:
         """Of the factor, for rows of `matrix`."""
@@ -188,8 +192,8 @@ def partly_written(memory: float, asked: Sizes, seen: Columns, parts: Parts) -> 
 
 
 def corrected(trees: Trees, problem: Problem, asked: Sizes, seen: Columns, parts: Parts, memory: float) -> Any:
-    """The clocks of all candidates. Trees correct those that the model puts first, the later ones what is fast by the early ones; the
-    others count at least as many clocks. `memory`: bytes in a clock."""
+    """The clocks of all candidates. Trees correct those that the model puts first. The later trees are asked only about those that are
+    near the fastest by the early ones. All others count at least as many clocks. `memory`: bytes in a clock."""
     clocks = parts.total
     if not len(trees):
         return clocks

@@ -1,4 +1,4 @@
-"""What became of a call's arrays: calls whose arrays differ from those in addresses alone are launched in the same way."""
+"""Recipes: a call whose arrays differ from those of an earlier call in their addresses alone is launched in the same way."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from ..problem.dense import PLAIN, Arrays, Options
 from ..problem.matmul import products
 
 ALIGNMENT = 15                  # the bits of an address that decide how arrays are loaded
-APART = 1 << 48                 # between addresses that stand for those of a call
+APART = 1 << 48                 # array i of a recipe has a made-up address of (i + 1) times this
 NOTHING: tuple[None, ...] = (None,) * (len(Arrays._fields) - 3)     # besides operands and D
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How the arrays of a call become those of its one product.
+    """How to turn the arrays that a call is given into those that its kernel reads and writes. A call may, for instance, be computed as its
+    transposed product.
 
-    `plan`: the key of its plan. `kept`: the product's arrays, whose addresses stand for others. `places`: for each of them which of the
-    call's arrays it is, None where there is none.
+    `plan`: the key of the plan. `kept`: the kernel's arrays, with made-up addresses. `places`: for each of them the index of the given
+    array that it lies in; None where there is none.
     """
 
     plan: tuple[Any, ...]
@@ -29,14 +30,14 @@ class Recipe:
 
     @classmethod
     def of(cls, plan: tuple[Any, ...], arrays: Arrays) -> Recipe | None:
-        """The recipe of a call; None if it is several products."""
+        """The recipe of a call; None if it takes several launches."""
         told = {name: array._replace(pointer=(Arrays._fields.index(name) + 1) * APART + (array.pointer & ALIGNMENT))
                 for name, array in arrays.named()}
         part, *others = products(Arrays(**told))
         return None if others else cls(plan, part, tuple(None if array is None else array.pointer // APART - 1 for array in part))
 
     def arrays(self, given: Arrays) -> Arrays:
-        """The product's arrays for those of another call."""
+        """The kernel's arrays of a call that is `given` these."""
         found: list[Any] = []
         for kept, place in zip(self.kept, self.places, strict=True):
             one: Any = None if place is None else given[place]
@@ -45,7 +46,7 @@ class Recipe:
 
 
 def likeness(arrays: Arrays, options: Options) -> tuple[Any, ...]:
-    """What arrays have in common whose launches differ in addresses alone. Most products are plain: a shorter key is faster."""
+    """A key that two calls share if their launches differ in addresses alone. Most products are plain: a shorter key is faster."""
     a, b, out = arrays[:3]
     if options is PLAIN and arrays[3:] == NOTHING:
         return a[1:5], b[1:5], out[1:5], a.pointer & ALIGNMENT, b.pointer & ALIGNMENT, out.pointer & ALIGNMENT

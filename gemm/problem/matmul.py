@@ -100,7 +100,7 @@ def _matrices(arrays: Arrays, outer: tuple[int, ...]) -> list[Arrays]:
 
 def _of_one_batch(scale: ArrayView | None, outer: tuple[int, ...]) -> ArrayView | None:
     """Scales of rows or blocks with several batch extents, as scales with one such extent, or with none where there is a single product.
-    A scale array keeps its axes if the scales of one product do not lie right after those of the product before it."""
+    The axes stay as they are where the scales of one product do not lie right after those of the product before it."""
     size = len(outer)
     if scale is None or not size or scale.shape[:size] != outer or len(scale.shape) == size:
         return scale

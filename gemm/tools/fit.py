@@ -33,7 +33,7 @@ from ..heuristic.corrections import of_card as trees_of_card
 from ..heuristic.corrections import write as write_trees
 from ..heuristic.costs import Costs, estimate, fit_path, following, of_card, write
 from . import further, grouped_fit
-from .grow import FAR, ROUNDS, Growth, first, grown, weights
+from .grow import FAR, ROUNDS, Growth, grown, weights
 from .measured import DataError, Pairs, modelled, pairs, record, regrets, told
 
 SHARED = 0.7                    # of an error that all configurations of a product have in common does not count
@@ -150,7 +150,7 @@ def command(options: argparse.Namespace) -> int:
     about = {"device": card.name, "pairs": len(everything), "products": len(names), "seeds": [one["seed"] for one in records]}
     if options.further:
         known = trees_of_card(start)
-        kept = first(known, len(known) if options.keep is None else options.keep)
+        kept = known[:options.keep]
         return _further(costs, kept, everything, card, start, path, about, options.rounds)
     if options.turns:
         many = everything.where(~everything.few)

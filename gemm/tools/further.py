@@ -20,7 +20,7 @@ from ptxkit.cards import Card
 
 from ..heuristic.corrections import Trees
 from ..heuristic.costs import Costs, factor
-from .grow import FAR, Growth, first, grown, joined, weights
+from .grow import FAR, Growth, grown, joined, weights
 from .measured import Pairs, modelled, regrets
 
 LEVELS, RATES = (5, 8), (0.05, 0.1)
@@ -70,7 +70,7 @@ def staged(costs: Costs, trees: Trees, more: Trees, some: Pairs) -> Iterator[tup
     for count in COUNTS:
         if count > len(more):
             return
-        said = said + first(more, count, before).logarithm(asked) if count else said
+        said = said + more[before:count].logarithm(asked) if count else said
         before = count
         yield count, said
 

@@ -6,7 +6,7 @@ the best of their product, and most of what all pairs of a product have in commo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -88,11 +88,6 @@ def _asks(above: Any, rest: Any, weight: Any, features: list[int], bins: list[in
     return asks
 
 
-def first(trees: Trees, count: int, after: int = 0) -> Trees:
-    """The first `count` trees without the `after` first ones."""
-    return replace(trees, places=trees.places[after:count], cuts=trees.cuts[after:count], leaves=trees.leaves[after:count])
-
-
 def joined(one: Trees, other: Trees) -> Trees:
     """The trees of both. Those of fewer questions get others that are always answered no."""
     levels = max(one.places.shape[1], other.places.shape[1])
@@ -106,4 +101,4 @@ def _deepened(trees: Trees, levels: int) -> tuple[Any, Any, Any]:
             np.pad(trees.leaves, ((0, 0), (0, (1 << levels) - trees.leaves.shape[1]))))
 
 
-__all__ = ["FAR", "ROUNDS", "Growth", "first", "grown", "joined", "weights"]
+__all__ = ["FAR", "ROUNDS", "Growth", "grown", "joined", "weights"]

@@ -65,8 +65,8 @@ class Pairs:
 
 
 def pairs(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Pairs, list[str]]:
-    """All pairs of some records, and the products in words. Those of promoted sums have another model, and what only `tune` tries is no
-    candidate: they are left out."""
+    """The pairs of some records, and the products in words. Left out are products with promoted sums, which have another model, and
+    configurations that only `tune` tries, which the heuristic cannot choose."""
     asked: list[tuple[float, ...]] = []
     kinds: list[tuple[bool, bool, bool]] = []
     said: list[str] = []

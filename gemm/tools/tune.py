@@ -66,7 +66,7 @@ from .bench.shapes import LAYOUTS, OPERAND_TYPES, Problem, ShapeError, of_layers
 from .problems import described
 
 MOST = 64
-FEWER_STAGES = (1, 2)       # of a ring: less that is under way at a time thrashes the L2 less
+FEWER_STAGES = (1, 2)       # that a ring gives up: with fewer copies under way the L2 keeps more of what CTAs share
 CLUSTERS_OF_EIGHT = (ClusterShape(2, 4), ClusterShape(4, 2))
 BOTH_REGIMES_FROM_US = 50.0
 """A product as long as this is also measured under sustained load, where another configuration may win."""

@@ -191,7 +191,7 @@ def test_joined_trees_say_what_both_say():
         both = grow.joined(one, other)
         assert len(both) == len(one) + len(other)
         assert both.logarithm(rows) == pytest.approx(one.logarithm(rows) + other.logarithm(rows))
-        assert grow.first(both, len(both), len(one)).logarithm(rows) == pytest.approx(other.logarithm(rows))
+        assert both[len(one):].logarithm(rows) == pytest.approx(other.logarithm(rows))
 
 
 def test_a_choice_is_taught_further_where_that_helps(tmp_path, monkeypatch, capsys):
