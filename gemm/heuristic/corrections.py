@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -34,12 +35,10 @@ a tile is twice as high as 64 rows. Measured in 28 batches on an H100 (docs/expe
 CORRECTED = 64
 """Candidates that are corrected, the model's fastest. Over 828 products with M over 64 on an H100, the best of them takes as long as the
 best of all in the geometric mean, and that of 32 takes 1.002 times as long."""
-EARLY = 800
-"""The first trees, which are asked about each of these candidates."""
-NEAR = 1.12
-"""The later trees are asked only about candidates that the first ones leave within so many times the least clocks. Asking every
-tree about every candidate gives another choice for none of the 3,000 random products by which this was set, on an H100 and an H200, and for
-one of 3,000 others."""
+STAGES = ((200, 1.16), (800, 1.12), (1600, 1.05))
+"""After so many trees the later ones are asked only about candidates that are within so many times the least clocks so far. Asking every
+tree about every candidate gives another choice for one of 4,836 random products on an H200, whose clocks are then 1.016 times the least,
+and for none on an H100."""
 ROWS_AT_ONCE = 4096             # of `matrix`
 Values = Any                    # a number or an array of them
 
@@ -104,29 +103,32 @@ class Trees:
         """Each question once, its feature and its cut, and [levels, trees] which one it is that a tree asks: trees share most."""
         every = np.stack([self.places.ravel(), self.cuts.ravel()])
         once, which = np.unique(every, axis=1, return_inverse=True)
-        return once[0].astype(np.int64), once[1][:, None], np.ascontiguousarray(which.reshape(self.places.shape).T)
+        return once[0].astype(np.int64), once[1][:, None].astype(np.float32), np.ascontiguousarray(which.reshape(self.places.shape).T)
 
     def __getitem__(self, some: slice) -> Trees:
         """Some of the trees, in their order."""
         return replace(self, places=self.places[some], cuts=self.cuts[some], leaves=self.leaves[some])
 
     @functools.cached_property
-    def parted(self) -> tuple[Trees, Trees]:
-        """The first `EARLY` trees, and the later ones."""
-        return self[:EARLY], self[EARLY:]
+    def staged(self) -> tuple[tuple[Trees, float], ...]:
+        """The trees in the parts of `STAGES`, each with its limit."""
+        ends = [(count, near) for count, near in STAGES if count < len(self)] + [(len(self), math.inf)]
+        begins = [0, *(count for count, _ in ends)]
+        return tuple((self[begin:end], near) for begin, (end, near) in zip(begins, ends, strict=False))
 
     def logarithm(self, asked: Any) -> Any:
         """Of the factor, for rows of `matrix`."""
         places, cuts, which = self._questions
-        tree = self.leaves.shape[1] * np.arange(len(self))[:, None]
-        found = []
+        begins = self.leaves.shape[1] * np.arange(len(self))
+        leaves, found = self.leaves.ravel(), []
         for first in range(0, len(asked), ROWS_AT_ONCE):
-            answers = (asked[first:first + ROWS_AT_ONCE].T[places] > cuts).view(np.uint8)
+            told = np.ascontiguousarray(asked[first:first + ROWS_AT_ONCE].T, dtype=np.float32)
+            answers = (told.take(places, axis=0) > cuts).view(np.uint8)
             leaf = np.zeros((len(self), answers.shape[1]), dtype=np.uint8)
             for level in which:
                 leaf += leaf
                 leaf += answers.take(level, axis=0)
-            found.append(self.leaves.take(tree + leaf).sum(axis=0, dtype=np.float64))
+            found.append(leaves.take(np.add(leaf.T, begins, order="C")).sum(axis=1, dtype=np.float64))
         return np.concatenate(found)
 
 
@@ -191,24 +193,37 @@ def partly_written(memory: float, asked: Sizes, seen: Columns, parts: Parts) -> 
     return np.exp(share * partly * (PARTLY_WRITTEN * SECTOR / row + TALL * np.log2(seen.BM / 64)))
 
 
-def corrected(trees: Trees, problem: Problem, asked: Sizes, seen: Columns, parts: Parts, memory: float) -> Any:
-    """The clocks of all candidates. Trees correct those that the model puts first. The later trees are asked only about those that are
-    near the fastest by the early ones. All others count at least as many clocks. `memory`: bytes in a clock."""
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """Candidates as the trees see them."""
+
+    clocks: Any                                 # of all candidates
+    places: Any                                 # of those that the trees were asked about
+    told: Any                                   # what they were told about these: rows of `matrix`
+
+
+def corrected(trees: Trees, problem: Problem, asked: Sizes, seen: Columns, parts: Parts, memory: float) -> Corrected:
+    """The clocks of all candidates. Trees correct those that the model puts first. Later trees are asked only about those that are near the
+    fastest by the early ones (`STAGES`). All others count at least as many clocks. `memory`: bytes in a clock."""
     clocks = parts.total
     if not len(trees):
-        return clocks
+        return Corrected(clocks, np.zeros(0, dtype=np.int64), np.zeros((0, len(NAMES))))
     first = asked_of(clocks)
     some = taken(seen, first), taken(parts, first)
     majors = problem.operands.a_major == "k", problem.operands.b_major == "k"
-    (early, late), told = trees.parted, matrix(asked, *some, *majors)
-    changed = clocks[first] * np.exp(early.logarithm(told)) * partly_written(memory, asked, *some)
-    if len(late):
-        near = changed <= NEAR * changed.min()
-        changed[near] *= np.exp(late.logarithm(told[near]))
-        changed = np.where(near, changed, np.maximum(changed, changed[near].max()))
+    told = matrix(asked, *some, *majors)
+    changed = clocks[first] * partly_written(memory, asked, *some)
+    near = np.arange(len(first))
+    for part, limit in trees.staged:
+        own = changed[near] * np.exp(part.logarithm(told[near]))
+        changed[near] = own
+        near = near[own <= limit * own.min()]
+    left = np.full(len(first), changed[near].max())
+    left[near] = 0.0
+    changed = np.maximum(changed, left)
     result = np.maximum(clocks, changed.max())
     result[first] = changed
-    return result
+    return Corrected(result, first, told)
 
 
 _ONE = np.ones(1)
@@ -217,5 +232,5 @@ NAMES = tuple(features(Sizes(*(1,) * 6, 128, 128), Columns(*(_ONE,) * len(fields
 """The features in the order of `matrix`."""
 
 
-__all__ = ["CORRECTED", "NAMES", "NONE", "Trees", "corrected", "features", "log2", "matrix", "of_card", "partly_written", "read",
-           "trees_beside", "write"]
+__all__ = ["CORRECTED", "NAMES", "NONE", "STAGES", "Corrected", "Trees", "asked_of", "corrected", "features", "log2", "matrix", "of_card",
+           "partly_written", "read", "trees_beside", "write"]

@@ -167,9 +167,13 @@ class Sizes:
         """The problem of D^T = B^T A^T where A and B are swapped."""
         if not np.any(swapped):
             return self
-        pairs = (("m", "n"), ("a_pitch", "b_pitch"), ("a_shared", "b_shared"))
-        both = (pair for one, other in pairs for pair in ((one, other), (other, one)))
-        return replace(self, **{name: np.where(swapped > 0, getattr(self, other), getattr(self, name)) for name, other in both})
+        swaps = swapped > 0
+        changed: dict[str, Any] = {}
+        for one, other in (("m", "n"), ("a_pitch", "b_pitch"), ("a_shared", "b_shared")):
+            own = getattr(self, one), getattr(self, other)
+            if isinstance(own[0], np.ndarray) or own[0] != own[1]:
+                changed |= {name: np.where(swaps, *pair) for name, pair in ((one, own[::-1]), (other, own))}
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,11 +287,15 @@ def estimate(costs: Costs, asked: Sizes, seen: Columns) -> Parts:
     steps = np.ceil(depth / seen.splits)
 
     # One stage: what is copied, and what it waits for.
-    a_rows = np.where(seen.a_rows > 0, seen.a_rows, np.minimum(seen.BM, np.ceil(asked.m / 8) * 8))
+    a_rows = np.minimum(seen.BM, np.ceil(asked.m / 8) * 8)
+    if np.any(seen.a_rows):
+        a_rows = np.where(seen.a_rows > 0, seen.a_rows, a_rows)
     b_rows = np.minimum(seen.held, np.ceil(asked.n / 8) * 8)
     batched = asked.batches > 1                 # products have few tiles, of which many are partly beyond their ends
-    a_there = np.where(batched, np.minimum(a_rows, asked.m / rows), a_rows)
-    b_there = np.where(batched, np.minimum(b_rows, asked.n / columns * seen.held / seen.BN), b_rows)
+    a_there, b_there = a_rows, b_rows
+    if np.any(batched):
+        a_there = np.where(batched, np.minimum(a_rows, asked.m / rows), a_rows)
+        b_there = np.where(batched, np.minimum(b_rows, asked.n / columns * seen.held / seen.BN), b_rows)
     touched = LINE * (a_there * a_lines / seen.cluster_n + b_there * b_lines / seen.cluster_m)
     beyond = (1.0 + c.out_of_bounds_m * (1 - asked.m / (rows * seen.BM)) * rows
               + c.out_of_bounds_n * (1 - asked.n / (columns * seen.BN)) * columns)
@@ -327,7 +335,7 @@ def estimate(costs: Costs, asked: Sizes, seen: Columns) -> Parts:
     run = tiles * depth / runs
     sums = seen.BM * seen.BN * 4.0
     whole = np.ceil(np.maximum(1.0, tiles / runs))
-    runs_of_tile = np.clip(np.ceil(runs / tiles), 1, 64)
+    runs_of_tile = np.minimum(np.maximum(np.ceil(runs / tiles), 1), 64)
     fix = np.where(remainder(tiles, runs) > 0.5, c.stream_sums + sums / c.stream_sums_rate * runs_of_tile, 0.0)
     stages = run * busy
     streamed = np.where(pingpong, np.maximum(stages + whole * c.hand_over, (stages + whole * store) / 2) + store, stages + whole * store)
@@ -337,8 +345,8 @@ def estimate(costs: Costs, asked: Sizes, seen: Columns) -> Parts:
     grouped = np.where(seen.in_cluster > 0, seen.splits, size) > 1
 
     # Memory: operands once, and again what the L2 does not keep from wave to wave or between CTAs that are at different places of K.
-    read = _read(c, asked, seen, rows, columns, tiles)
-    results = asked.m * asked.n * asked.batches * (asked.out_size * c.stores * straddled + asked.added)
+    read = _read(c, upright, seen, rows, columns, tiles)
+    results = upright.m * upright.n * asked.batches * (asked.out_size * c.stores * straddled + asked.added)
     ring = seen.stages * np.where(batched, a_there + b_there, seen.BM + seen.BN) * LINE
     rate = np.minimum(c.memory, np.where(stream, runs, np.minimum(units, seen.resident)) * ring / c.latency * c.in_flight)
     memory = (read + results) / rate
@@ -351,7 +359,8 @@ def estimate(costs: Costs, asked: Sizes, seen: Columns) -> Parts:
 
 def _read(c: Costs, asked: Sizes, seen: Columns, rows: Values, columns: Values, tiles: Values) -> Values:
     """Bytes of A and B that come from memory. The tiles of one product of a batch follow one another, so that its operands are read as if
-    it were alone; of what all share, each further product reads again only what the L2 does not keep while one passes by."""
+    it were alone; of what all share, each further product reads again only what the L2 does not keep while one passes by. `asked` is the
+    problem as it is given: swapping A and B changes none of its bytes."""
     each = (asked.m + asked.n) * asked.k * asked.size
     saved = (asked.m * asked.a_shared + asked.n * asked.b_shared) * asked.k * asked.size * (asked.batches - 1)
     operands = each * asked.batches - saved
@@ -362,12 +371,12 @@ def _read(c: Costs, asked: Sizes, seen: Columns, rows: Values, columns: Values, 
     wide = np.minimum(np.ceil(at_once / high), columns)
     line = asked.k * asked.size
     waves = np.ceil(of_each / np.maximum(1.0, high * wide)) * (high * seen.BM + wide * seen.BN) * line
-    lost = np.clip((each - c.l2_bytes) / each, 0.0, 1.0)
+    lost = np.maximum(0.0, (each - c.l2_bytes) / each)
     by_waves = (each + np.maximum(0.0, waves - each) * lost) * asked.batches - saved * (1 - lost)
     split = np.minimum(tiles, np.where(tiles > 2 * seen.resident, remainder(tiles, seen.resident) + seen.resident, tiles))
     size = seen.cluster_m * seen.cluster_n
     apart = split / size * (seen.BM * seen.cluster_m + seen.BN * seen.cluster_n) * line * c.stream_reads
-    alone = np.clip((operands - c.l2_bytes_stream) / operands, 0.0, 1.0)
+    alone = np.maximum(0.0, (operands - c.l2_bytes_stream) / operands)
     streamed = operands + (apart - operands * np.minimum(1.0, 2 * seen.resident / tiles)) * alone
     return np.where(seen.stream > 0, np.maximum(by_waves, streamed), by_waves)
 
@@ -378,8 +387,8 @@ class CostsError(ValueError):
 
 def taken(record: Any, places: Any) -> Any:
     """Some entries of a record whose fields are arrays; what is no array stays."""
-    return replace(record, **{field.name: value[places] for field in fields(record)
-                              if isinstance(value := getattr(record, field.name), np.ndarray) and value.ndim})
+    values = [getattr(record, name) for name in record.__slots__]
+    return type(record)(*(value[places] if isinstance(value, np.ndarray) and value.ndim else value for value in values))
 
 
 def fit_path(name: str) -> Path:

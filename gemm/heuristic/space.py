@@ -46,6 +46,9 @@ WIDE = tuple(range(272, 385, 16))
 STREAMED = (64, 96, 128, 160, 176, 192, 256)
 CLUSTERS = (ClusterShape(), ClusterShape(2, 1), ClusterShape(1, 2))
 LARGE_CLUSTERS = (ClusterShape(2, 2), ClusterShape(4, 1), ClusterShape(1, 4))   # worth it where copies take long: lines that straddle
+CLUSTERS_OF_EIGHT = (ClusterShape(4, 2), ClusterShape(2, 4))      # of few tiles with a long K
+MOST_IN_EIGHT = 128 * 176       # elements of their tiles
+ALONG_M = (ClusterShape(), ClusterShape(2, 1), ClusterShape(4, 1))  # of narrow tiles with A and B swapped: CTAs share the few rows of D
 SPLITS = (2, 3, 4, 5, 6, 8, 12, 16)
 SPLITS_IN_CLUSTER = (2, 4, 8)
 MOST_OF_THREE = 176             # columns of 192 rows that three warpgroups share: 192 and all that a fusion can add spill
@@ -136,7 +139,7 @@ def _structures(most: int) -> Iterator[Structure]:
         if BM <= 128 and BN >= 64 and most > ONE_BLOCK:
             ways.append(Pingpong())
         for how in ways:
-            for cluster in (*CLUSTERS, *LARGE_CLUSTERS) if BN >= 64 and most > ONE_BLOCK else CLUSTERS[:1]:
+            for cluster in _sharing(tile) if BN >= 64 and most > ONE_BLOCK else CLUSTERS[:1]:
                 yield Structure(tile, how, Static(cluster=cluster))
                 if cluster.size <= 2 and (64 * 128 if cluster.size == 1 else 128 * 128) <= BM * BN and BN in STREAMED:
                     yield Structure(tile, how, StreamK(cluster=cluster))
@@ -153,7 +156,7 @@ def _structures(most: int) -> Iterator[Structure]:
             if BM * BN >= SHARING_SPLIT and most > ONE_BLOCK:
                 for cluster in (*CLUSTERS[1:], *(LARGE_CLUSTERS if splits <= MOST_IN_LARGE else ())):
                     yield Structure(tile, Cooperative(), SplitK(splits, cluster=cluster))
-    yield from (*_swapped(WIDTHS), *_between()) if most > ONE_BLOCK else _few_swapped()
+    yield from (*_swapped((16, 24, *WIDTHS)), *_between()) if most > ONE_BLOCK else _few_swapped()
     for BN in (16, 24):
         yield Structure(Tile(64, BN), Cooperative(), Static())
     for BN in (16, 24, 32, 48) if most > ONE_BLOCK else ():
@@ -162,13 +165,18 @@ def _structures(most: int) -> Iterator[Structure]:
         yield Structure(Tile(64, BN), Cooperative(), Static(), None, stages)
 
 
+def _sharing(tile: Tile) -> tuple[ClusterShape, ...]:
+    """How CTAs may share operands of such tiles."""
+    return (*CLUSTERS, *LARGE_CLUSTERS, *(CLUSTERS_OF_EIGHT if tile.BM * tile.BN <= MOST_IN_EIGHT else ()))
+
+
 def _between() -> Iterator[Structure]:
     """Tiles that fit extents which no other fits: 1,169 x 1,600 is 130 tiles of 128 columns of D by 120 rows, one wave."""
     for BM, BN in itertools.product((64, 128, THREE_BLOCKS, 256), BETWEEN):
         if {ONE_BLOCK: MOST_BETWEEN, THREE_BLOCKS: MOST_OF_THREE}.get(BM, BN) < BN:
             continue
         for how in (Cooperative(), Pingpong()) if BM <= 128 else (Cooperative(),):
-            for cluster in (*CLUSTERS, *LARGE_CLUSTERS):
+            for cluster in _sharing(Tile(BM, BN)):
                 yield Structure(Tile(BM, BN), how, Static(cluster=cluster), swap_ab=True)
     for BN, cluster, swaps in itertools.product(WIDE, CLUSTERS, (False, True)):
         yield Structure(Tile(128, BN), Cooperative(), Static(cluster=cluster), swap_ab=swaps)
@@ -179,7 +187,7 @@ def _between() -> Iterator[Structure]:
 
 def _few_swapped() -> Iterator[Structure]:
     """Those of few rows of D, which are one tile high: the widths that they have, and rings that leave room for other CTAs on an SM."""
-    widths = (16, 24, 32, 48, 64)
+    widths = (16, 24, 32, 40, 48, 56, 64)
     yield from _swapped(widths)
     for BM, BN, stages in itertools.product((64, 128), widths, (SHORT_RINGS[-1], HALF_RING)):
         yield Structure(Tile(BM, BN), Cooperative(), Static(), None, stages, swap_ab=True)
@@ -192,7 +200,7 @@ def _swapped(widths: tuple[int, ...]) -> Iterator[Structure]:
             continue
         tile = Tile(BM, BN)
         for how in (Cooperative(), Pingpong()) if BM <= 128 and BN >= 64 else (Cooperative(),):
-            for cluster in (*CLUSTERS, *LARGE_CLUSTERS) if BN >= 64 else CLUSTERS[:1]:
+            for cluster in _sharing(tile) if BN >= 64 else ALONG_M:
                 yield Structure(tile, how, Static(cluster=cluster), swap_ab=True)
                 if cluster.size <= 2 and (64 * 128 if cluster.size == 1 else 128 * 128) <= BM * BN and BN in STREAMED:
                     yield Structure(tile, how, StreamK(cluster=cluster), swap_ab=True)
@@ -259,10 +267,9 @@ def of_problem(problem: Problem) -> list[DenseConfig]:
     few = problem.m <= ONE_BLOCK
     found: dict[DenseConfig, None] = {}
     for one in structures() if batched else structures(rows.most):
-        if one.swap_ab:
-            if not swaps:
-                continue
-        elif rows.most < one.tile.BM or (one.for_small_products and not (batched or few)):
+        if one.for_small_products and not (batched or few):
+            continue
+        if not swaps if one.swap_ab else rows.most < one.tile.BM:
             continue
         with suppress(ConfigError):
             found[configured(one, problem.operands, problem.fusion, rows, loads, problem.stored(one.tile, one.scheduler, one.store))] = None

@@ -32,7 +32,7 @@ from ..heuristic.corrections import Trees, trees_beside
 from ..heuristic.corrections import of_card as trees_of_card
 from ..heuristic.corrections import write as write_trees
 from ..heuristic.costs import Costs, estimate, fit_path, following, of_card, write
-from . import further, grouped_fit
+from . import further, grouped_fit, later
 from .grow import FAR, ROUNDS, Growth, grown, weights
 from .measured import DataError, Pairs, modelled, pairs, record, regrets, told
 
@@ -122,12 +122,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "card's own")
     parser.add_argument("--grouped", action="store_true", help="the trees of grouped products instead, from what `grouped --sweep "
                         "--variants tiles` measured: JSON")
+    parser.add_argument("--overlaps", action="store_true", help="the trees that say when the next kernel may begin instead, from what "
+                        "`sample --overlaps` measured")
     parser.add_argument("--output", type=output_path, metavar="FILE", help="where to keep them (default: with the shipped ones)")
     parser.set_defaults(run=command)
 
 
 def command(options: argparse.Namespace) -> int:
-    """0: fitted and kept. 1: nothing was to be gained by `--further` or `--grouped`, and nothing is kept."""
+    """0: fitted and kept. 1: nothing was to be gained by `--further`, `--grouped` or `--overlaps`, and nothing is kept."""
     card = card_named(options.card)
     records = [(grouped_fit.sweep if options.grouped else record)(path) for path in options.data]
     other = [one["device"]["name"] for one in records if one["device"]["name"] != card.name]
@@ -138,6 +140,10 @@ def command(options: argparse.Namespace) -> int:
             raise UsageError("--grouped takes no --start, --keep or --rounds: it grows a fixed number of trees, --further beside those "
                              "of its card")
         return grouped_fit.fit(records, card, options.output, further=options.further)
+    if options.overlaps:
+        if options.start or options.keep is not None or options.rounds is not None or options.further:
+            raise UsageError("--overlaps takes no --further, --start, --keep or --rounds: it grows a fixed number of trees anew")
+        return later.fit(records, card, options.output)
     if options.start and not options.further:
         raise UsageError(f"--start {options.start} is for --further: constants that are fitted anew begin with those of {options.card}")
     start = card_named(options.start) if options.start else card

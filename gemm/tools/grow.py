@@ -42,9 +42,10 @@ def weights(us: Any, best: Any) -> Any:
     return np.exp(-SLOW * (us / best - 1)) + 0.02
 
 
-def grown(asked: Any, left: Any, weight: Any, product: Any, few: bool, how: Growth = Growth(), seed: int = 0) -> Trees:
+def grown(asked: Any, left: Any, weight: Any, product: Any, few: bool, how: Growth = Growth(), seed: int = 0,
+          common: float = COMMON) -> Trees:
     """Trees for rows of features `asked` [pairs, features], of which the logarithm of time over model is `left`. `product` numbers the
-    products from 0."""
+    products from 0. `common`: of what a product's pairs have in common, the share that is left out."""
     source = np.random.default_rng(seed)
     chance = np.minimum(1.0, PAIRS * weight / weight.sum())
     usual = source.random(len(left)) < chance
@@ -56,7 +57,7 @@ def grown(asked: Any, left: Any, weight: Any, product: Any, few: bool, how: Grow
     trees = []
     for _ in range(how.rounds):
         rest = left - found
-        rest = rest - COMMON * (np.bincount(product, weight * rest, count) / total)[product]
+        rest = rest - common * (np.bincount(product, weight * rest, count) / total)[product]
         some = np.flatnonzero(source.random(len(left)) < chance)        # each counts as much as those like it that were not drawn
         features = source.permutation(varied)[:max(1, round(ASKED * len(varied)))].tolist()
         asks = _asks(above[:, some], rest[some], weight[some] / chance[some], features, [len(cut) + 1 for cut in cuts], how.levels)

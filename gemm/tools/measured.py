@@ -77,14 +77,14 @@ def pairs(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Pairs, list
         measured = [one for one in row["us"] if not part["configs"][one[0]].get("way")]
         if problem.promote or not measured:
             continue
-        times = {place: _time(us) for place, *us in measured}
-        again = [_time(us) for _, *us in measured if len(us) > 2]
+        times = {place: time_of(us) for place, *us in measured}
+        again = [time_of(us) for _, *us in measured if len(us) > 2]
         best = min(again or times.values())
         sizes = Sizes.of(problem)
         asked.append(tuple(float(getattr(sizes, field.name)) for field in fields(sizes)))
         kinds.append((problem.a_major == "k", problem.b_major == "k", few_rows(problem)))
         said.append(_kind(part["part"], few_rows(problem)))
-        configs = _configs(part["configs"], times, problem)
+        configs = configs_of(part["configs"], times, problem)
         rows += [(len(names), configs[place], us, best) for place, us in times.items()]
         names.append(row["shape"])
     if not rows:
@@ -106,13 +106,14 @@ def _kind(part: str, few: bool) -> str:
     return dtype if dtype != "bf16" else "few rows" if few else special[0] if special else "M > 64"
 
 
-def _time(us: Sequence[float]) -> float:
+def time_of(us: Sequence[float]) -> float:
+    """The microseconds of what one configuration took in turn: the median once it was measured again, else the first."""
     return statistics.median(us) if len(us) > 2 else us[0]
 
 
-def _configs(kept: Sequence[Mapping[str, Any]], places: Mapping[int, float], problem: Asked) -> dict[int, DenseConfig]:
+def configs_of(kept: Sequence[Mapping[str, Any]], places: Mapping[int, float], problem: Asked) -> dict[int, DenseConfig]:
     """The configurations of one product: those that a table would make of what was kept."""
-    return {place: revive({name: value for name, value in kept[place].items() if name != "m"}, problem) for place in places}
+    return {place: revive({name: value for name, value in kept[place].items() if name not in ("m", "way")}, problem) for place in places}
 
 
 def record(path: Path) -> Any:
@@ -167,4 +168,4 @@ def _line(where: str, found: Any) -> Iterator[str]:
                f"median {quantile(list(found), 0.5):.3f}, 95th percentile {quantile(list(found), 0.95):.3f}")
 
 
-__all__ = ["DataError", "Pairs", "modelled", "pairs", "record", "regrets", "told"]
+__all__ = ["DataError", "Pairs", "configs_of", "modelled", "pairs", "record", "regrets", "time_of", "told"]

@@ -151,12 +151,12 @@ class Draw:
 
 
 class Drawn:
-    """Random products of a part without end, each with `most` candidates (0: all) and the ways of the first `ways`. They are drawn once,
-    however often they are gone through."""
+    """Random products of a part without end, each with `most` candidates (0: all), the ways of the first `ways` and the overlaps of the
+    first `overlaps`. They are drawn once, however often they are gone through."""
 
-    def __init__(self, part: Part, seed: int, most: int, ways: int = 0) -> None:
+    def __init__(self, part: Part, seed: int, most: int, ways: int = 0, overlaps: int = 0) -> None:
         self._known: list[Draw] = []
-        self._further = self._drawn(part, seed, most, ways)
+        self._further = self._drawn(part, seed, most, ways, overlaps)
 
     def __iter__(self) -> Iterator[Draw]:
         for place in itertools.count():
@@ -164,11 +164,12 @@ class Drawn:
                 self._known.append(next(self._further))
             yield self._known[place]
 
-    def _drawn(self, part: Part, seed: int, most: int, ways: int) -> Iterator[Draw]:
+    def _drawn(self, part: Part, seed: int, most: int, ways: int, overlaps: int) -> Iterator[Draw]:
         source = random.Random(seed + 1)
         for problem in products(part, seed):
             found = near(described(problem), most, source)
             further = dict.fromkeys(way for config in found[:ways] for way in tune.ways(config))
+            further |= dict.fromkeys(way for config in found[:overlaps] for way in tune.overlaps(config))
             yield Draw(problem, found, [way for way in further if way not in found])
 
 
@@ -178,7 +179,7 @@ def near(asked: Asked, most: int, source: random.Random) -> list[DenseConfig]:
     if not most:
         return generated(asked)
     card = card_of(driver.current_device())
-    found = judged(asked, card)
+    found = judged(asked, card, untried=True).without_overlaps()      # whose times are measured besides
     order = found.clocks.argsort(kind="stable").tolist()
     first, others = order[:most], order[most:]
     factors = of_card(card).factors
@@ -369,10 +370,10 @@ def _assemble(config: DenseConfig) -> str:
 
 
 def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, per_shape_s: float = 2.0,
-        step: Step | None = None, say: Callable[[str], None] = print, most: int = 0, ways: int = 0) -> dict[str, Any]:
+        step: Step | None = None, say: Callable[[str], None] = print, most: int = 0, ways: int = 0, overlaps: int = 0) -> dict[str, Any]:
     """Measures until the time is over; the record, which is also written after each part. A run that is restarted goes on with it. `most`:
     only so many configurations of a product that the model puts first, and a sixth as many others; 0: every one. `ways`: of so many of
-    them the other ways of `tune`, too."""
+    them the other ways of `tune`, too; `overlaps`: of so many the other times at which the next kernel may begin."""
     torch = bench.library()
     torch.backends.cuda.matmul.allow_tf32 = True
     step = step or Step()
@@ -381,7 +382,7 @@ def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, pe
     if step.restarted and path.is_file():
         record = json.loads(gzip.decompress(path.read_bytes()))
         begin -= record["seconds"]
-    drawn = [Drawn(part, seed + place, most, ways) for place, part in enumerate(parts)]
+    drawn = [Drawn(part, seed + place, most, ways, overlaps) for place, part in enumerate(parts)]
     with Assembly() as assembly:
         for place, part in enumerate(parts):
             until = begin + seconds * sum(one.share for one in parts[:place + 1]) / sum(one.share for one in parts)
@@ -441,17 +442,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ways", type=count, default=0, metavar="N",
                         help="with --most: of the first N besides what else `tune` tries with the same tile: loads, schedulers, other "
                         "clusters, shorter rings, the next kernel later; no fit learns from these (default 0)")
+    parser.add_argument("--overlaps", type=count, default=0, metavar="N",
+                        help="with --most: of the first N besides the other times at which the next kernel may begin, for `fit --overlaps` "
+                        "(default 0)")
     parser.add_argument("--output", type=output_path, required=True, metavar="FILE", help="the record, JSON compressed by gzip")
     parser.set_defaults(run=command)
 
 
 def command(options: argparse.Namespace) -> int:
     """0: measured."""
-    if options.ways and not options.most:
-        raise UsageError("--ways is for the first configurations of --most: give that, too")
+    if (options.ways or options.overlaps) and not options.most:
+        raise UsageError("--ways and --overlaps are for the first configurations of --most: give that, too")
     driver.probe()
     wishes = {"seed": options.seed, "seconds": options.seconds, "path": str(options.output), "parts": options.parts,
-              "most": options.most, "ways": options.ways}
+              "most": options.most, "ways": options.ways, "overlaps": options.overlaps}
     with TemporaryDirectory() as folder:
         return watched("ptxkit.gemm.tools.sample:work", wishes, Path(folder, "note"), say=lambda text: print(text, flush=True))
 
@@ -460,7 +464,7 @@ def work(wishes: Mapping[str, Any], step: Step) -> int:
     """What the worker does: measures, and keeps the record at the path that it is told."""
     wanted = wishes["parts"] or [part.name for part in PARTS]
     record = run(wishes["seed"], wishes["seconds"], Path(wishes["path"]), [part for part in PARTS if part.name in wanted], step=step,
-                 say=lambda text: print(text, flush=True), most=wishes["most"], ways=wishes["ways"])
+                 say=lambda text: print(text, flush=True), most=wishes["most"], ways=wishes["ways"], overlaps=wishes["overlaps"])
     for part in record["parts"]:
         for sentence in part["wrong"]:
             print(sentence, file=sys.stderr)

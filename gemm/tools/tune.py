@@ -188,9 +188,16 @@ def ways(config: DenseConfig) -> list[DenseConfig]:
     if isinstance(scheduler, Static):
         alone = replace(scheduler, cluster=ClusterShape())
         others = [alone, *(replace(scheduler, cluster=shape) for shape in CLUSTERS_OF_EIGHT)]
-        others += [replace(one, overlap=when) for one in (scheduler, alone) for when in get_args(Overlap)]
-        found += [way for one in dict.fromkeys(others) if one != scheduler for way in changed(config, one, loads)]
+        found += [way for one in others if one != scheduler for way in changed(config, one, loads)]
+        found += [way for one in dict.fromkeys((scheduler, alone)) for same in changed(config, one, loads) for way in overlaps(same)]
     return found
+
+
+def overlaps(config: DenseConfig) -> list[DenseConfig]:
+    """The same with each other time at which the next kernel may begin."""
+    scheduler = config.scheduler
+    times = [when for when in get_args(Overlap) if when != scheduler.overlap] if isinstance(scheduler, Static) else []
+    return [replace(config, scheduler=replace(scheduler, overlap=when)) for when in times]
 
 
 def _shorter(config: DenseConfig) -> Iterator[DenseConfig]:

@@ -22,7 +22,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 def test_it_shows_resources_executes_and_gives_a_verdict():
     done = command("run", "--device", "sim", "-m", "256", "-n", "264", "-k", "200")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "64x32x64, 16 stages, 1 mma warpgroup" in done.stdout
+    assert "64x32x64, A and B swapped, 16 stages, 1 mma warpgroup" in done.stdout
     assert "spills (bytes stored, loaded)   0, 0" in done.stdout
     assert "executed on the CPU device" in done.stdout
     assert done.stdout.split("executed on")[1].splitlines()[0].endswith("right")

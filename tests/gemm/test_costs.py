@@ -16,7 +16,7 @@ from ptxkit.gemm.__main__ import main
 from ptxkit.gemm.collective.epilogue_ops import PLAIN_SUM
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Dynamic, Loads, Pingpong, Static, StreamK, Swizzle, Tile
-from ptxkit.gemm.heuristic import corrections, costs, rings, space
+from ptxkit.gemm.heuristic import corrections, costs, overlaps, rings, space
 from ptxkit.gemm.heuristic.costs import Columns, Costs, Sizes, estimate
 from ptxkit.gemm.heuristic.dense import CORRECTED_ROWS, SHALLOW, by_waves, candidates, clocks, heuristic, judged, timed
 from ptxkit.gemm.heuristic.space import Rows
@@ -133,6 +133,7 @@ def ask(name: str, cut: float, leaves: tuple[float, float]) -> corrections.Trees
 
 def test_what_trees_say_of_the_first_candidates_changes_their_order_alone(monkeypatch):
     problem = asked(1000, 3000, 2048)
+    monkeypatch.setattr(overlaps, "of_card", lambda card: corrections.NONE)
     monkeypatch.setattr(corrections, "of_card", lambda card: corrections.NONE)
     plain = judged(problem, H200)
     first = plain.structures[int(np.argmin(plain.clocks))].tile
@@ -309,9 +310,10 @@ def test_no_fit_learns_from_what_only_the_tuner_tries():
         assert set(some.best) == {5.0}
 
 
-def test_ways_without_a_number_of_first_configurations_are_refused(tmp_path, capsys):
-    assert main(["sample", "--ways", "2", "--output", str(tmp_path / "sample.json.gz")]) == 2
-    assert "--ways is for the first configurations of --most" in capsys.readouterr().err
+@pytest.mark.parametrize("option", ["--ways", "--overlaps"])
+def test_ways_without_a_number_of_first_configurations_are_refused(option, tmp_path, capsys):
+    assert main(["sample", option, "2", "--output", str(tmp_path / "sample.json.gz")]) == 2
+    assert "--ways and --overlaps are for the first configurations of --most" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("operands", OPERANDS)
@@ -447,15 +449,19 @@ def test_candidates_of_every_model_come_fastest_first():
             assert clocks(problem, config, H200) == pytest.approx(time)
 
 
-@pytest.mark.parametrize("near", [corrections.NEAR, 1.0])
-def test_the_later_trees_are_asked_of_all_that_may_be_the_fastest(near, monkeypatch):
+@pytest.mark.parametrize("stages", [corrections.STAGES, ((200, 1.0),)])
+def test_later_trees_are_asked_of_all_that_may_be_the_fastest(stages, monkeypatch):
     """The choice is that of all trees, asked of all candidates. It is another one if they are asked of the first one alone."""
     some = [described(problem) for kind in ("any8", "aligned") for problem in drawn(17, 40, kind, ["bf16"])]
     wanted = [problem for problem in some if not by_waves(problem, H200)]
-    monkeypatch.setattr(corrections, "NEAR", near)
-    found = [heuristic(problem, H200) for problem in wanted]
-    monkeypatch.setattr(corrections, "NEAR", float("inf"))
-    assert (found == [heuristic(problem, H200) for problem in wanted]) == (near > 1.0)
+    found = {}
+    for each in stages, ():
+        with monkeypatch.context() as patched:
+            trees = dataclasses.replace(corrections.of_card(H200))              # without the stages that it has made
+            patched.setattr(corrections, "STAGES", each)
+            patched.setattr(corrections, "of_card", lambda card, trees=trees: trees)
+            found[each] = [heuristic(problem, H200) for problem in wanted]
+    assert (found[stages] == found[()]) == (stages == corrections.STAGES)
 
 
 def test_explain_tells_the_choice_and_its_parts(capsys):

@@ -14,7 +14,7 @@ import pytest
 
 from ptxkit import cards, files
 from ptxkit.cards import H100, H200
-from ptxkit.gemm.heuristic import corrections, costs, table
+from ptxkit.gemm.heuristic import corrections, costs, overlaps, table
 from ptxkit.runtime import images
 from ptxkit.tuning import results
 from tests.tuning.clocked import parametric
@@ -64,7 +64,8 @@ def shapes(path: Path) -> None:
 
 READERS: list[tuple[Callable[[Path], Any], tuple[type[Exception], ...]]] = [
     (tuned, ()), (shapes, ()), (costs.read, (costs.CostsError,)), (corrections.read, (costs.CostsError,)),
-    (cards.read_probe, ()), (lambda path: images.read(path.read_text("utf-8", "surrogateescape")), files.WRONG_DATA)]
+    (lambda path: corrections.read(path, overlaps.NAMES), (costs.CostsError,)), (cards.read_probe, ()),
+    (lambda path: images.read(path.read_text("utf-8", "surrogateescape")), files.WRONG_DATA)]
 IMAGE = {"name": "k", "block": [1, 1, 1], "cluster": [1, 1, 1], "dynamic_smem": 0, "parameters": [["p", "value", "f32"]],
          "records": {"p": ["f32", [1, 2], None]}}
 WHOLE: list[Any] = [
@@ -72,7 +73,7 @@ WHOLE: list[Any] = [
     {"schema": table.SCHEMA, "device": H200.name, "sms": H200.sms, "version": "1",
      "entries": {"bf16/bf16/nt": {"64x64x64": {"config": {}}}}},
     json.loads(costs.fit_path(H100.name).read_text()),
-    json.loads(corrections.trees_beside(costs.fit_path(H100.name)).read_text()),
+    json.loads(corrections.trees_beside(costs.fit_path(H100.name)).read_text()), json.loads(overlaps.path_of(H200).read_text()),
     {"tflops": 1, "read_gbs": 2, "mhz": 3}, IMAGE]
 
 

@@ -1,0 +1,77 @@
+"""When the kernel after a dense product may begin: with it, after its loads, or after its end.
+
+A kernel that begins early takes room and copies from the product before it, and one that begins late makes the card wait for its launch.
+Which counts more is in no cause of the cost model. Trees, in the form of those in `corrections`, say of the model's first candidates how
+many times as long they take with each later time, and a candidate has the time that is best for it by them. Results do not depend on it.
+
+`python -m ptxkit.gemm fit --overlaps` grows the trees from what `sample --overlaps` measured, and keeps them in
+`gemm/cards/fits/NAME.overlaps.json`. They hold for the card that was measured and for cards with its constants. Without trees the next
+kernel begins with the product.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptxkit.cards import Card
+
+from ..config.parts import Overlap, Scheduler, Static
+from . import corrections
+from .corrections import NONE, Corrected, Trees
+from .costs import Columns, fit_path, fitted_as
+
+LATER: tuple[Overlap, ...] = ("loads", "end")
+ASKED = 8
+"""Candidates that the trees are asked about, the fastest ones."""
+NAMES = (*corrections.NAMES, "later")
+"""What a tree can ask about: what those of `corrections` can, and the place of the time in `LATER`."""
+
+
+def matrix(told: Any) -> Any:
+    """Rows of `corrections.matrix` with each later time in turn: [rows x times, NAMES]."""
+    times = np.tile(np.arange(len(LATER), dtype=np.float64), len(told))
+    return np.column_stack([np.repeat(told, len(LATER), axis=0), times])
+
+
+def path_of(card: Card) -> Path:
+    """Where the trees of a card are kept."""
+    return fit_path(card.name).with_suffix(".overlaps.json")
+
+
+@functools.lru_cache(16)
+def of_card(card: Card) -> Trees:
+    """The trees of the card whose constants a card has; none where that has none."""
+    path = path_of(fitted_as(card))
+    return corrections.read(path, NAMES) if path.is_file() else NONE
+
+
+def chosen(trees: Trees, seen: Columns, by_trees: Corrected) -> tuple[Mapping[int, Overlap], Any]:
+    """By place, which of the candidates have a later time, and the clocks of all with that. `by_trees`: what `corrections` say of them."""
+    clocks, places = by_trees.clocks, by_trees.places
+    if not len(trees) or not len(places):
+        return {}, clocks
+    first = np.argsort(clocks[places], kind="stable")[:ASKED]
+    there = places[first]
+    first = first[(seen.stream[there] == 0) & (seen.splits[there] == 1)]        # schedulers that have such times: Static alone
+    if not len(first):
+        return {}, clocks
+    said = trees.logarithm(matrix(by_trees.told[first])).reshape(-1, len(LATER))
+    best, least = said.argmin(axis=1), said.min(axis=1)
+    changed = clocks.copy()
+    changed[places[first]] *= np.exp(np.minimum(least, 0.0))
+    return {int(places[at]): LATER[when] for at, when, gain in zip(first, best, least, strict=True) if gain < 0}, changed
+
+
+def factor(trees: Trees, scheduler: Scheduler, told: Any) -> float:
+    """How many times as long one configuration takes with the time that it has, by its row of `corrections.matrix`."""
+    if not len(trees) or not isinstance(scheduler, Static) or scheduler.overlap not in LATER:
+        return 1.0
+    return float(np.exp(trees.logarithm(matrix(told))[LATER.index(scheduler.overlap)]))
+
+
+__all__ = ["ASKED", "LATER", "NAMES", "chosen", "factor", "matrix", "of_card", "path_of"]

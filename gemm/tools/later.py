@@ -1,0 +1,138 @@
+"""`python -m ptxkit.gemm fit --overlaps --card h200 DATA.json.gz`: the trees of `heuristic.overlaps`, from what `sample --overlaps`
+measured.
+
+What counts is the time with the next kernel later over that of the same configuration without: pairs of one product, measured in one turn.
+A fifth of the products is held out in turn; what is told of a product comes from trees that have not seen it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptxkit.cards import Card
+from ptxkit.measure.figures import quantile
+
+from ..config.dense import DenseConfig
+from ..config.parts import Static
+from ..heuristic import corrections, overlaps
+from ..heuristic.corrections import Trees
+from ..heuristic.costs import Columns, Sizes, estimate, of_card
+from .bench.shapes import problem as parsed
+from .grow import Growth, grown, weights
+from .measured import DataError, configs_of, time_of
+from .problems import described
+
+GROWTH = Growth(200, 4, 0.1)
+FOLDS = 5
+FAST = 1.12                     # over the best of its product, up to which a configuration teaches anything
+MOST = 0.15                     # of the logarithm of a change that is believed: one measurement can be disturbed
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Configurations that were measured with every time, an entry for each: its product, what the trees are told, its microseconds by time
+    (the first: with the product), and the best of its product."""
+
+    product: Any
+    told: Any                                   # [entries, corrections.NAMES]
+    us: Any                                     # [entries, 1 + times]
+    best: Any
+
+    def __len__(self) -> int:
+        return len(self.product)
+
+    @property
+    def left(self) -> Any:
+        """The logarithms of the changes, [entries, times]."""
+        return np.clip(np.log(self.us[:, 1:] / self.us[:, :1]), -MOST, MOST)
+
+
+def changes(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Changes, int]:
+    """Those of some records, and the number of products."""
+    found: list[tuple[int, Any, DenseConfig, list[float], float]] = []
+    products = 0
+    for part, row in ((kind, one) for record in records for kind in record["parts"] for one in kind["rows"]):
+        problem = described(parsed(row["shape"]))
+        seen = {place: time_of(us) for place, *us in row["us"]}
+        times: dict[DenseConfig, float] = {}
+        for place, config in configs_of(part["configs"], seen, problem).items():
+            times[config] = min(seen[place], times.get(config, math.inf))
+        best, before = min(times.values()), len(found)
+        for config, us in times.items():
+            scheduler = config.scheduler
+            if isinstance(scheduler, Static) and scheduler.overlap not in overlaps.LATER and us < FAST * best:
+                later = [times.get(replace(config, scheduler=replace(scheduler, overlap=when))) for when in overlaps.LATER]
+                measured = [each for each in later if each is not None]
+                if len(measured) == len(later):
+                    found.append((products, problem, config, [us, *measured], best))
+        products += len(found) > before
+    if not found:
+        raise DataError("no configuration in these files was measured with every time at which the next kernel may begin: "
+                        "`sample --most N --overlaps N` does that")
+    problems, configs = [one[1] for one in found], [one[2] for one in found]
+    costs, sizes = of_card(card), [Sizes.of(problem) for problem in problems]
+    asked = Sizes(*(np.array([float(getattr(one, field.name)) for one in sizes]) for field in fields(Sizes)))
+    columns = Columns.of(configs, card, costs)
+    majors = (np.array([getattr(problem, name) == "k" for problem in problems]) for name in ("a_major", "b_major"))
+    told = corrections.matrix(asked, columns, estimate(costs, asked, columns), *majors)
+    return Changes(np.array([one[0] for one in found]), told, np.array([one[3] for one in found]),
+                   np.array([one[4] for one in found])), products
+
+
+def taught(some: Changes, which: Any) -> Trees:
+    """The trees of some entries, given by a mask."""
+    times = len(overlaps.LATER)
+    _, product = np.unique(some.product[which], return_inverse=True)
+    weight = weights(some.us[which, 0], some.best[which])
+    return grown(overlaps.matrix(some.told[which]), some.left[which].ravel(), np.repeat(weight, times), np.repeat(product, times), True,
+                 GROWTH, common=0.0)
+
+
+def unseen(some: Changes) -> Any:
+    """The logarithms of the changes, [entries, times], from trees that have not seen the product."""
+    part = np.random.default_rng(0).permutation(int(some.product.max()) + 1)[some.product] % FOLDS
+    found = np.zeros_like(some.left)
+    for fold in range(FOLDS):
+        mine = part == fold
+        if mine.any() and not mine.all():
+            found[mine] = taught(some, ~mine).logarithm(overlaps.matrix(some.told[mine])).reshape(-1, len(overlaps.LATER))
+    return found
+
+
+def gains(some: Changes, said: Any) -> Any:
+    """By entry, the time with what `said` puts first over that where the next kernel begins with the product."""
+    place = np.column_stack([np.zeros(len(some)), said]).argmin(axis=1)
+    return some.us[np.arange(len(some)), place] / some.us[:, 0]
+
+
+def told(some: Changes, said: Any) -> Iterator[str]:
+    """The gains in words."""
+    for what, found in (("times chosen by trees that have not seen the product", gains(some, said)),
+                        ("the best time of each", gains(some, some.left))):
+        mean = math.exp(float(np.log(found).mean()))
+        yield (f"{what}: {len(found)} configurations, {mean:.4f} of the time with the next kernel at the start, "
+               f"95th percentile {quantile(list(found), 0.95):.3f}, worst {max(found):.3f}")
+
+
+def fit(records: Sequence[Mapping[str, Any]], card: Card, output: Path | None = None) -> int:
+    """0: grown and kept. 1: the trees choose no better times than the start, and nothing is kept."""
+    some, products = changes(records, card)
+    said = unseen(some)
+    lines = list(told(some, said))
+    print("\n".join(lines))
+    if np.log(gains(some, said)).mean() >= 0:
+        print("there is nothing to be gained")
+        return 1
+    about = {"device": card.name, "products": products, "configurations": len(some), "seeds": [one["seed"] for one in records],
+             "held_out": lines}
+    corrections.write(output or overlaps.path_of(card), taught(some, np.ones(len(some), dtype=bool)), about, overlaps.NAMES)
+    return 0
+
+
+__all__ = ["Changes", "changes", "fit", "gains", "taught", "told", "unseen"]

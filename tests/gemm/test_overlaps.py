@@ -1,0 +1,177 @@
+"""Laws of when the kernel after a dense product may begin: the choice of that, and how it is learned."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import itertools
+import json
+import random
+
+import numpy as np
+import pytest
+
+from ptxkit.cards import H100, H200
+from ptxkit.gemm.__main__ import main
+from ptxkit.gemm.config.parts import MAX_CLUSTER, SplitK, Static, StreamK
+from ptxkit.gemm.heuristic import corrections, costs, overlaps
+from ptxkit.gemm.heuristic.corrections import NONE, Trees
+from ptxkit.gemm.heuristic.dense import by_causes, by_waves, clocks, heuristic, judged
+from ptxkit.gemm.heuristic.tuned import knobs
+from ptxkit.gemm.launch.dense import check_config
+from ptxkit.gemm.tools import later, sample, tune
+from ptxkit.gemm.tools.bench.shapes import drawn
+from ptxkit.gemm.tools.problems import asked, described
+
+
+def by_time(loads: float, end: float) -> Trees:
+    """A tree that asks for the time alone."""
+    return Trees(np.array([[overlaps.NAMES.index("later")]]), np.array([[0.5]]), np.array([[loads, end]]))
+
+
+@pytest.fixture
+def trees(monkeypatch):
+    """Puts trees in the place of every card's."""
+    return lambda found: monkeypatch.setattr(overlaps, "of_card", lambda card: found)
+
+
+@pytest.mark.parametrize(("loads", "end", "wanted"), [(-0.02, 0.01, "loads"), (0.01, -0.03, "end"), (-0.01, -0.02, "end"),
+                                                      (0.02, 0.01, "start")])
+def test_a_candidate_has_the_time_that_the_trees_put_first(loads, end, wanted, trees):
+    problem = asked(4096, 4096, 512)
+    trees(NONE)
+    plain = judged(problem, H200)
+    assert not plain.overlaps
+    trees(by_time(loads, end))
+    found = judged(problem, H200)
+    scheduler = found.best.scheduler
+    assert isinstance(scheduler, Static)
+    assert scheduler.overlap == wanted
+    gain = np.exp(min(loads, end, 0.0))
+    assert float(found.clocks.min()) == pytest.approx(float(plain.clocks.min()) * gain)
+    assert clocks(problem, found.best, H200) == pytest.approx(float(found.clocks.min()))
+    assert found.without_overlaps().best == plain.best
+    for when, logarithm in (("start", 0.0), ("loads", loads), ("end", end)):
+        config = dataclasses.replace(found.best, scheduler=dataclasses.replace(scheduler, overlap=when))
+        assert by_causes(problem, config, H200)[1] == pytest.approx(by_causes(problem, plain.best, H200)[1] * np.exp(logarithm))
+
+
+def test_only_the_first_candidates_with_a_scheduler_that_has_times_are_asked(trees):
+    trees(by_time(-0.02, -0.01))
+    seen = 0
+    for problem in (asked(72, 1024, 16384), asked(256, 512, 32768), asked(3000, 3000, 2048), asked(128, 128, 65536)):
+        found = judged(problem, H200)
+        first = np.argsort(found.clocks, kind="stable")[:2 * overlaps.ASKED].tolist()
+        assert set(found.overlaps) <= set(first)
+        assert len(found.overlaps) <= overlaps.ASKED
+        for place in first:
+            scheduler = found.structures[place].scheduler
+            assert isinstance(scheduler, Static) or place not in found.overlaps
+            seen += isinstance(scheduler, (SplitK, StreamK))
+    assert seen
+
+
+def test_a_card_has_the_times_of_the_card_whose_constants_it_has():
+    assert len(overlaps.of_card(H200))
+    assert not len(overlaps.of_card(H100))                              # its samples have none
+    partial = dataclasses.replace(H200, name="NVIDIA H20").with_sms(78)
+    assert np.array_equal(overlaps.of_card(partial).leaves, overlaps.of_card(costs.fitted_as(partial)).leaves)
+    for problem in map(described, drawn(21, 40)):
+        for card in H100, H200, partial:
+            config = heuristic(problem, card)
+            check_config(config, problem)
+            assert card != H100 or config.scheduler.overlap == "start"
+
+
+def test_what_only_a_fit_can_put_forward_is_no_candidate_where_none_has_seen_it():
+    """Clusters of eight are chosen on an H200; on an H100, whose fit has none, only a sample tries them."""
+    chosen = 0
+    for problem in map(described, drawn(22, 60, dtypes=["bf16"])):
+        if by_waves(problem, H100) or problem.by_threads:
+            continue
+        assert all(one.cluster < MAX_CLUSTER or isinstance(one.scheduler, SplitK) for one in judged(problem, H100).structures)
+        tried = judged(problem, H100, untried=True).structures
+        assert any(one.cluster == MAX_CLUSTER and isinstance(one.scheduler, Static) for one in tried) or problem.m <= 64
+        config = heuristic(problem, H200)
+        chosen += config.cluster == MAX_CLUSTER and isinstance(config.scheduler, Static)
+    assert chosen
+
+
+def record(change, seed: int, count: int = 60) -> dict:
+    """What `sample --overlaps` would keep where each later time changes what a product takes by a factor."""
+    source, rows, kept, places = random.Random(seed), [], [], {}
+    for problem in drawn(seed, count, dtypes=["bf16"], layout="nt"):
+        shape = described(problem)
+        if by_waves(shape, H200):
+            continue
+        found = judged(shape, H200).without_overlaps()
+        us = []
+        for clock, config in itertools.islice(found.timed(), 12):
+            for each in (config, *tune.overlaps(config)):
+                times = change(problem, each.scheduler.overlap) if each is not config else 1.0
+                key = json.dumps(knobs(each, shape))
+                if key not in places:
+                    places[key] = len(kept)
+                    kept.append({**knobs(each, shape), "m": shape.m, **({"way": True} if each is not config else {})})
+                us.append([places[key], clock / H200.clock_mhz * times * source.uniform(1, 1.004)])
+        rows.append({"shape": str(problem), "cublas_us": None, "us": us})
+    return {"device": {"name": H200.name}, "seed": seed, "parts": [{"part": "bf16 nt", "configs": kept, "rows": rows, "wrong": []}]}
+
+
+def written(path, found):
+    path.write_bytes(gzip.compress(json.dumps(found).encode()))
+    return str(path)
+
+
+def test_a_fit_finds_for_which_products_a_later_start_pays(tmp_path, capsys, trees):
+    """After the end with a long K, after the loads with a short one; of seeds that the fit has not seen nearly all get the right time."""
+    def change(problem, when):
+        return {"end": 0.95 if problem.k > 2048 else 1.05, "loads": 1.03 if problem.k > 2048 else 0.97}[when]
+
+    data, kept = written(tmp_path / "data.json.gz", record(change, 1)), tmp_path / "kept.json"
+    assert main(["fit", "--overlaps", "--card", "h200", data, "--output", str(kept)]) == 0
+    told = capsys.readouterr().out
+    assert "times chosen by trees that have not seen the product" in told
+    assert json.loads(kept.read_text())["device"] == H200.name
+    trees(corrections.read(kept, overlaps.NAMES))
+    right = of = 0
+    for problem in drawn(2, 60, dtypes=["bf16"], layout="nt"):
+        scheduler = heuristic(described(problem), H200).scheduler
+        if not by_waves(described(problem), H200) and isinstance(scheduler, Static):
+            of, right = of + 1, right + (scheduler.overlap == ("end" if problem.k > 2048 else "loads"))
+    assert right > 0.9 * of > 20
+
+
+def test_a_fit_keeps_nothing_where_nothing_is_gained_or_measured(tmp_path, capsys):
+    kept = tmp_path / "kept.json"
+    slower = written(tmp_path / "slower.json.gz", record(lambda problem, when: 1.04, 3, 30))
+    assert main(["fit", "--overlaps", "--card", "h200", slower, "--output", str(kept)]) == 1
+    assert "nothing to be gained" in capsys.readouterr().out
+    one = record(lambda problem, when: 1.0, 4, 8)
+    for part in one["parts"]:
+        part["rows"] = [{**row, "us": [us for us in row["us"] if not part["configs"][us[0]].get("way")]} for row in part["rows"]]
+    assert main(["fit", "--overlaps", "--card", "h200", written(tmp_path / "none.json.gz", one), "--output", str(kept)]) != 0
+    assert "`sample --most N --overlaps N`" in capsys.readouterr().err
+    assert main(["fit", "--overlaps", "--further", "--card", "h200", slower, "--output", str(kept)]) == 2
+    assert "--overlaps takes no --further" in capsys.readouterr().err
+    assert not kept.exists()
+
+
+def test_no_entry_is_told_by_trees_that_have_seen_its_product():
+    some, products = later.changes([record(lambda problem, when: {"end": 0.9, "loads": 1.1}[when], 5)], H200)
+    assert products == int(some.product.max()) + 1 > 20
+    assert set(np.round(some.left, 1).ravel()) == {-0.1, 0.1}
+    shuffled = dataclasses.replace(some, us=np.random.default_rng(0).uniform(9, 11, some.us.shape))
+    gains = later.gains(shuffled, later.unseen(shuffled))
+    assert abs(np.log(gains).mean()) < 0.02                             # noise of 10 % teaches nothing
+    assert later.gains(some, later.unseen(some)) == pytest.approx(0.9, abs=0.01)
+
+
+def test_a_sample_has_the_other_times_of_its_first_candidates(monkeypatch):
+    monkeypatch.setattr(sample, "card_of", lambda device: H200)
+    monkeypatch.setattr(sample.driver, "current_device", lambda: 0)
+    part = next(part for part in sample.PARTS if part.name == "bf16 nn")
+    one = next(iter(sample.Drawn(part, 5, 6, overlaps=3)))
+    assert all(getattr(config.scheduler, "overlap", "start") == "start" for config in one.candidates)
+    assert set(one.ways) == {way for config in one.candidates[:3] for way in tune.overlaps(config)}
+    assert {way.scheduler.overlap for way in one.ways} == set(overlaps.LATER)
