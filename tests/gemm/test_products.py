@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,9 +21,11 @@ from ptxkit.gemm.collective.epilogue_ops import Fusion
 from ptxkit.gemm.config import budget
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import (
+    MAX_CLUSTER,
     AsyncCopies,
     BlockScaled,
     ClusterShape,
+    ConfigError,
     Cooperative,
     CopiedLoads,
     Direct,
@@ -39,12 +42,15 @@ from ptxkit.gemm.config.parts import (
     Tile,
 )
 from ptxkit.gemm.heuristic.dense import heuristic
+from ptxkit.gemm.heuristic.space import of_structure, structures
 from ptxkit.gemm.launch.grid import COUNTER_BYTES, kernel_of
 from ptxkit.gemm.launch.on_cpu import view_of
 from ptxkit.gemm.launch.simulate import simulate
 from ptxkit.gemm.problem.dense import Arrays, Options, Problem
 from ptxkit.gemm.scheduler.stream_k import MIN_STAGES_OF_PART
 from ptxkit.gemm.tools import reference
+from ptxkit.gemm.tools.bench.shapes import LAYOUTS
+from ptxkit.gemm.tools.problems import asked
 from ptxkit.gemm.tools.samples import GRID, distinct, name, pairwise, picked, shipped, small
 from ptxkit.gemm.tools.verify import dense
 from ptxkit.ptx import mul
@@ -262,6 +268,28 @@ def test_the_next_kernel_begins_with_this_one_after_its_loads_or_after_it(config
         assert all(begin < copies[0] if overlap == "start" else begin > copies[-1] for begin in begins)
         if overlap == "loads":                  # all other tests have "start", and "end" is an instruction less
             run_config(one, 136, 80, 3 * config.tile.BK - (14 if config.by_threads else 16), schedule="random")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_only_a_fit_can_put_forward(seed: int) -> None:
+    """Clusters of eight, clusters of narrow swapped tiles and the odd widths of few rows, with any time at which the next kernel may begin
+    and in any layout: tiles that are partly or wholly outside."""
+    source = random.Random(seed)
+    some = [one for most in (64, 256) for one in structures(most) if isinstance(one.scheduler, Static) and not one.stages and (
+        one.cluster == MAX_CLUSTER or (one.swap_ab and one.tile.BN < 64 and (one.cluster > 1 or one.tile.BN % 16)))]
+    seen = 0
+    while seen < 3:
+        one = source.choice(some)
+        one = one._replace(scheduler=replace(one.scheduler, overlap=source.choice(get_args(Overlap))))
+        whole = one.tile.BM * one.scheduler.cluster.m, one.tile.BN * one.scheduler.cluster.n
+        m, n = (max(8, int(size * source.uniform(0.2, 1.5)) // 8 * 8) for size in (whole[::-1] if one.swap_ab else whole))
+        problem = asked(m, n, source.choice((64, 136, 320)), layout=source.choice(LAYOUTS))
+        try:
+            config = of_structure(one, problem)
+        except ConfigError:
+            continue
+        run_config(config, m, n, problem.k, sms=2 * config.cluster, schedule="random", seed=seed)
+        seen += 1
 
 
 @settings(deadline=None, max_examples=12)
