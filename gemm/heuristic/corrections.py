@@ -129,7 +129,7 @@ class Trees:
                 leaf += leaf
                 leaf += answers.take(level, axis=0)
             found.append(leaves.take(np.add(leaf.T, begins, order="C")).sum(axis=1, dtype=np.float64))
-        return np.concatenate(found)
+        return np.concatenate(found) if found else np.zeros(0)
 
 
 NONE = Trees(np.zeros((0, 1), dtype=np.int64), np.zeros((0, 1)), np.zeros((0, 2)))
@@ -232,5 +232,5 @@ NAMES = tuple(features(Sizes(*(1,) * 6, 128, 128), Columns(*(_ONE,) * len(fields
 """The features in the order of `matrix`."""
 
 
-__all__ = ["CORRECTED", "NAMES", "NONE", "STAGES", "Corrected", "Trees", "asked_of", "corrected", "features", "log2", "matrix", "of_card",
+__all__ = ["CORRECTED", "NAMES", "NONE", "STAGES", "Corrected", "Trees", "corrected", "features", "log2", "matrix", "of_card",
            "partly_written", "read", "trees_beside", "write"]

@@ -171,7 +171,7 @@ class Sizes:
         changed: dict[str, Any] = {}
         for one, other in (("m", "n"), ("a_pitch", "b_pitch"), ("a_shared", "b_shared")):
             own = getattr(self, one), getattr(self, other)
-            if isinstance(own[0], np.ndarray) or own[0] != own[1]:
+            if any(isinstance(each, np.ndarray) for each in own) or own[0] != own[1]:
                 changed |= {name: np.where(swaps, *pair) for name, pair in ((one, own[::-1]), (other, own))}
         return replace(self, **changed)
 

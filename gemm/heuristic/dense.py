@@ -7,7 +7,7 @@ import functools
 import heapq
 import itertools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -64,6 +64,8 @@ class Judged:
     parts: Parts
     clocks: Any
     """The model's total with what measurements say beyond it."""
+    corrected: Set[int]
+    """The places of those that the trees corrected."""
     overlaps: Mapping[int, Overlap]
     """By place, when the next kernel begins where it does not begin with the product."""
 
@@ -136,7 +138,7 @@ def _odd_widths(seen: Columns) -> Any:
 
 
 class Candidates(NamedTuple):
-    """Structures as the model sees them, and of each what its extents have no part in."""
+    """Structures as the model sees them, and what does not depend on a problem's extents."""
 
     every: tuple[Structure, ...]
     seen: Columns
@@ -147,16 +149,17 @@ class Candidates(NamedTuple):
 
 
 @functools.lru_cache(64)
-def _candidates(operands: Operands, swaps: bool, most: int, card: Card,
-                untried: bool) -> Candidates:
+def _candidates(operands: Operands, swaps: bool, most: int, card: Card, untried: bool) -> Candidates:
     """The structures that such operands can have, as the model sees them; with A and B swapped too if the problem can have that.
-    `untried`: with those of `_only_measured` that no fit has seen, too."""
+    `untried`: with those of `only_measured` that no fit has seen, too."""
     columns, known, costs = _columns(most, card)
     there, fitting = rings.fitting(structures(most), columns, operands)
     together = np.where(fitting.in_cluster > 0, fitting.splits, fitting.cluster_m * fitting.cluster_n)
     kept = ((fitting.swapped == 0) | swaps) & (fitting.resident >= together)
     kept &= fitting.held <= np.where(_odd_widths(fitting), 1, MOST_HELD) * fitting.BN
-    kept &= known[there] | ~_only_measured(fitting) | untried
+    if not untried:
+        own = [structure(one) in costs.factors for one in itertools.compress(structures(most), there)]
+        kept &= ~only_measured(fitting, most == ONE_BLOCK) | np.array(own)
     there[there] = kept
     seen = _held_back(taken(fitting, kept), known[there], most)
     long_store = (seen.BM == 128) & (seen.BN == 256) & (seen.stages < 4) & (seen.staged > 0)
@@ -164,12 +167,16 @@ def _candidates(operands: Operands, swaps: bool, most: int, card: Card,
                       _of_batches(seen))
 
 
-def _only_measured(seen: Columns) -> Any:
-    """Structures that only a card has whose fit has seen them: clusters of eight, clusters of narrow tiles, and the odd widths of few rows.
-    The model takes them for better than they are: of 13 products that it chose clusters of eight for without a fit, 1 was faster."""
+def only_measured(seen: Columns, few: Any) -> Any:
+    """A card has these structures only if its fit has seen just them: clusters of eight, clusters of narrow swapped tiles, swapped tiles of
+    16 and 24 columns for batches, and of 40 and 56 for single products of few rows (`few`). The model takes them for better than they are.
+    Of 13 random products clusters of eight were the fastest for 3. Chosen by the model without a fit they made one faster and four
+    slower."""
     size = seen.cluster_m * seen.cluster_n
-    few_columns = (seen.BN < PINGPONG_FROM) & (seen.swapped > 0)
-    return (size == MAX_CLUSTER) | (few_columns & ((size > 1) | (remainder(seen.BN, 16) > 0) & (seen.BN > NARROW)))
+    narrow = (seen.swapped > 0) & (seen.BN < PINGPONG_FROM)
+    odd = (seen.BN > NARROW) & (remainder(seen.BN, 16) > 0)
+    whole_k = (seen.splits == 1) & ((size > 1) | ((seen.BN < NARROW) & np.logical_not(few)))
+    return (size == MAX_CLUSTER) | (narrow & (odd | whole_k))
 
 
 MOST_ALIGNED = 400
@@ -204,7 +211,7 @@ def judged(problem: Problem, card: Card = H200, *, untried: bool = False) -> Jud
     trees = corrections.of_card(card)
     by_trees = corrections.corrected(trees, problem, asked, columns, parts, costs.memory)
     later, clocks = overlaps.chosen(overlaps.of_card(card), columns, by_trees)
-    return Judged(problem, found.every, places, parts, clocks, later)
+    return Judged(problem, found.every, places, parts, clocks, set(by_trees.places.tolist()), later)
 
 
 def _most(problem: Problem) -> int:
@@ -308,4 +315,4 @@ def _fastest(problem: Problem, card: Card) -> tuple[DenseConfig, float]:
 
 
 __all__ = ["CORRECTED_ROWS", "SHALLOW", "Judged", "by_causes", "by_waves", "candidates", "clocks", "few_rows", "heuristic", "judged",
-           "timed"]
+           "only_measured", "timed"]

@@ -276,6 +276,6 @@ def of_problem(problem: Problem) -> list[DenseConfig]:
     return list(found)
 
 
-__all__ = ["LEAST_OF_A_SPLIT", "MOST_WHOLE", "NARROW", "ONE_BLOCK", "PINGPONG_FROM", "SHORTER", "SHORT_RINGS", "THREE_BLOCKS", "WHOLE",
-           "Rows", "Structure", "alike", "configured", "of_problem", "of_structure", "ordered", "shared_by", "structures", "swappable",
-           "usual_loads"]
+__all__ = ["CLUSTERS_OF_EIGHT", "LEAST_OF_A_SPLIT", "MOST_WHOLE", "NARROW", "ONE_BLOCK", "PINGPONG_FROM", "SHORTER", "SHORT_RINGS",
+           "THREE_BLOCKS", "WHOLE", "Rows", "Structure", "alike", "configured", "of_problem", "of_structure", "ordered", "shared_by",
+           "structures", "swappable", "usual_loads"]

@@ -14,9 +14,10 @@ from ptxkit.cli.numbers import count, positive
 
 from ..config.dense import DenseConfig
 from ..config.parts import Loads
-from ..heuristic import copied, corrections, waves
+from ..heuristic import copied, waves
 from ..heuristic.costs import of_card
 from ..heuristic.dense import by_causes, by_waves, clocks, heuristic, judged, timed
+from ..heuristic.overlaps import at_the_start
 from ..heuristic.tuned import tuned
 from ..heuristic.waves import DRAINED, WORTH_SPLITTING
 from ..problem.dense import Problem
@@ -37,7 +38,8 @@ multiply  clocks of a stage's products                  stage   clocks of a stag
 store     clocks of a tile's epilogue                   tiles   us of all stages and epilogues of a CTA
 reduction us of adding up the sums of a split K         cluster us until the CTAs of a cluster have begun
 memory    us of reading operands and writing D          factor  how many times as long such kernels take as the causes say
-learned   what measurements of such products say beyond the model: a factor; nothing where they were not asked, behind the model's first
+learned   what measurements of such products say beyond the model: a factor, with that of the next kernel's begin;
+          nothing where they were not asked, behind the model's first
 further   us of threads that copy operands, before the product or in it, and that store elements"""
 
 
@@ -49,6 +51,8 @@ def explained(problem: Problem, card: Card, most: int) -> dict[str, Any]:
     found = list(timed(problem, card))
     rows = [_row(problem, config, clocks, card, place in first) for place, (clocks, config) in enumerate(found[:most])]
     place = next((place for place, (_, config) in enumerate(found) if config == chosen), None)
+    begins = None if place is not None else next((at for at, (_, config) in enumerate(found)
+                                                  if at_the_start(config) == at_the_start(chosen)), None)
     if place is None:
         own = _row(problem, chosen, clocks(problem, chosen, card), card, True)
     else:
@@ -56,8 +60,8 @@ def explained(problem: Problem, card: Card, most: int) -> dict[str, Any]:
     shown = rows if place is not None and place < most else [*rows, own]
     by = "operands that threads copy" if problem.by_threads else own["model"]
     return {"card": card.name, "problem": [problem.m, problem.n, problem.k, problem.batches],
-            "by": "the tuned table of the card" if table else f"the model of {by}", "chosen": chosen, "place": place, "of": len(found),
-            "us": own["us"], "models": models(card), "candidates": shown}
+            "by": "the tuned table of the card" if table else f"the model of {by}", "chosen": chosen, "place": place,
+            "begins": begins, "of": len(found), "us": own["us"], "models": models(card), "candidates": shown}
 
 
 def models(card: Card) -> dict[str, dict[str, Any]]:
@@ -75,8 +79,7 @@ def _asked_of_trees(problem: Problem, card: Card) -> Container[int]:
     if problem.by_threads or by_waves(problem, card):
         return range(sys.maxsize)
     found = judged(problem, card)
-    asked = set(corrections.asked_of(found.parts.total).tolist())
-    return {rank for rank, (place, _) in enumerate(found.fastest_first()) if place in asked}
+    return {rank for rank, (place, _) in enumerate(found.fastest_first()) if place in found.corrected}
 
 
 def _row(problem: Problem, config: DenseConfig, total: float, card: Card, learned: bool) -> dict[str, Any]:
@@ -101,9 +104,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     m, n, k, batches = found["problem"]
     yield f"{'' if batches is None else f'{batches:,} products of '}{m:,} x {n:,} x {k:,}"
     yield f"{found['card']}: {found['chosen']}"
-    place = found["place"]
-    rank = f"the model puts it first of {found['of']}" if place == 0 else "it is none of the model's candidates" if place is None \
-        else f"the model puts it in place {place + 1} of {found['of']}"
+    place, begins = found["place"], found["begins"]
+    rank = _rank(begins if place is None else place, found["of"]) + (begins is not None) * ", where the next kernel begins at another time"
     if place and found["by"] == "the model of waves":
         rank += f", of those that take about as long one that comes before: K is split further only for {1 - WORTH_SPLITTING:.0%} less"
     yield f"chosen by {found['by']}; {rank}, {found['us']:.2f} us"
@@ -115,6 +117,12 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     for row in found["candidates"]:
         mark = " <- chosen" if row["config"] == found["chosen"] else ""
         yield f"{row['us']:9.2f} " + " ".join(_cell(row["parts"][name]) for name in SHOWN) + f"  {row['config']}{mark}"
+
+
+def _rank(place: int | None, of: int) -> str:
+    if place is None:
+        return "it is none of the model's candidates"
+    return f"the model puts it first of {of}" if place == 0 else f"the model puts it in place {place + 1} of {of}"
 
 
 def _cell(value: float | None) -> str:

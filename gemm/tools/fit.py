@@ -32,6 +32,7 @@ from ..heuristic.corrections import Trees, trees_beside
 from ..heuristic.corrections import of_card as trees_of_card
 from ..heuristic.corrections import write as write_trees
 from ..heuristic.costs import Costs, estimate, fit_path, following, of_card, write
+from ..heuristic.dense import only_measured
 from . import further, grouped_fit, later
 from .grow import FAR, ROUNDS, Growth, grown, weights
 from .measured import DataError, Pairs, modelled, pairs, record, regrets, told
@@ -42,6 +43,7 @@ DRAW = 3.0                      # weight of a factor of 1
 PAIRS = 25_000                  # of a fit
 GROWN, SHRUNK, FIRST_STEP = 1.3, 0.6, 0.3
 LIMITS = (1e-6, 1e9)
+TURNS = 12                      # through the constants
 FOLDS = 4                       # of the products, each held out of the trees once
 
 
@@ -55,7 +57,7 @@ def loss(costs: Costs, some: Pairs, weights: Any, mhz: float) -> float:
     return float((weights * counted).sum() / weights.sum())
 
 
-def fitted(some: Pairs, card: Card, start: Costs = Costs(), turns: int = 12, seed: int = 0) -> Costs:
+def fitted(some: Pairs, card: Card, start: Costs = Costs(), turns: int = TURNS, seed: int = 0) -> Costs:
     """Constants for these pairs: each in turn is made larger or smaller for as long as that helps, on a sample of the pairs."""
     source = np.random.default_rng(seed)
     chance = np.minimum(1.0, PAIRS * some.weights() / some.weights().sum())
@@ -112,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options, and `run` for the command line."""
     parser.add_argument("data", nargs="+", type=Path, metavar="DATA", help="records of `sample`, of one card")
     parser.add_argument("--card", required=True, metavar="NAME", help="the card of the records, such as h100")
-    parser.add_argument("--turns", type=count, default=12, help="turns through the constants (default 12); 0 keeps them")
+    parser.add_argument("--turns", type=count, default=TURNS, help=f"turns through the constants (default {TURNS}); 0 keeps them")
     parser.add_argument("--rounds", type=count, metavar="N",
                         help=f"trees (default {ROUNDS}; of --further those that help most); 0: none, old ones go")
     parser.add_argument("--further", action="store_true", help="keep constants and trees; learn further trees, and factors of a split K "
@@ -122,7 +124,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "card's own")
     parser.add_argument("--grouped", action="store_true", help="the trees of grouped products instead, from what `grouped --sweep "
                         "--variants tiles` measured: JSON")
-    parser.add_argument("--overlaps", action="store_true", help="the trees that say when the next kernel may begin instead, from what "
+    parser.add_argument("--overlaps", action="store_true", help="the trees that say when the next kernel begins instead, from what "
                         "`sample --overlaps` measured")
     parser.add_argument("--output", type=output_path, metavar="FILE", help="where to keep them (default: with the shipped ones)")
     parser.set_defaults(run=command)
@@ -130,22 +132,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> int:
     """0: fitted and kept. 1: nothing was to be gained by `--further`, `--grouped` or `--overlaps`, and nothing is kept."""
+    _check(options)
     card = card_named(options.card)
     records = [(grouped_fit.sweep if options.grouped else record)(path) for path in options.data]
     other = [one["device"]["name"] for one in records if one["device"]["name"] != card.name]
     if other:
         raise DataError(f"--card {options.card} is {card.name}, and a record is of {other[0]}")
     if options.grouped:
-        if options.start or options.keep is not None or options.rounds is not None:
-            raise UsageError("--grouped takes no --start, --keep or --rounds: it grows a fixed number of trees, --further beside those "
-                             "of its card")
         return grouped_fit.fit(records, card, options.output, further=options.further)
     if options.overlaps:
-        if options.start or options.keep is not None or options.rounds is not None or options.further:
-            raise UsageError("--overlaps takes no --further, --start, --keep or --rounds: it grows a fixed number of trees anew")
         return later.fit(records, card, options.output)
-    if options.start and not options.further:
-        raise UsageError(f"--start {options.start} is for --further: constants that are fitted anew begin with those of {options.card}")
     start = card_named(options.start) if options.start else card
     if options.start and not fit_path(start.name).is_file():
         raise DataError(f"--start {options.start}: {start.name} has no constants of its own; " +
@@ -165,6 +161,7 @@ def command(options: argparse.Namespace) -> int:
         costs = fitted(train, card, start=replace(costs, factors={}), turns=options.turns)
         _say("fitted", told(costs, train))
         write(path, costs, {**about, "held_out": _say("held out", told(costs, test))})
+        _say_stale(path)
     trees = trees_beside(path)
     how = Growth(ROUNDS if options.rounds is None else options.rounds)
     if how.rounds:
@@ -176,18 +173,39 @@ def command(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that do not go together."""
+    fixed = options.start or options.keep is not None or options.rounds is not None
+    if options.grouped and options.overlaps:
+        raise UsageError("--grouped and --overlaps are trees of different products, from different records: give one of the two")
+    if options.grouped and fixed:
+        raise UsageError("--grouped takes no --start, --keep or --rounds: it grows a fixed number of trees, --further beside those of "
+                         "its card")
+    if options.overlaps and (fixed or options.further or options.turns != TURNS):
+        raise UsageError("--overlaps takes no --further, --start, --keep, --rounds or --turns: it grows a fixed number of trees anew")
+    if options.start and not options.further:
+        raise UsageError(f"--start {options.start} is for --further: constants that are fitted anew begin with those of {options.card}")
+
+
+def _say_stale(path: Path) -> None:
+    """The trees of overlaps ask what these constants and factors say."""
+    if path.with_suffix(".overlaps.json").is_file():
+        print(f"{path.with_suffix('.overlaps.json').name} was learned with other constants or factors: run `fit --overlaps` again")
+
+
 def _further(costs: Costs, trees: Trees, everything: Pairs, card: Card, start: Card, path: Path, about: Mapping[str, Any],
              rounds: int | None) -> int:
     """Teaches what is there, of the card `start`; keeps it, taught by all pairs, if what some taught has less regret of the others."""
     held = further.parts(everything, further.HELD, 0) == 0
     some, test = everything.where(~held), everything.where(held)
     how = further.chosen(costs, trees, some, card) if rounds is None else Growth(rounds, rate=further.RATES[-1])
-    before = further.logarithm(costs, trees, test)
+    was = test.where(~only_measured(test.seen, test.few) | np.isin(test.structure, list(costs.factors)))      # what could be chosen
+    before = further.logarithm(costs, trees, was)
     own, more = further.taught(costs, trees, some, card, how)
     after = further.logarithm(own, more, test)
-    _say("held out, as it was", told(costs, test, before))
+    _say("held out, as it was", told(costs, was, before))
     lines = _say(f"held out, {how}", told(own, test, after))
-    if np.log(regrets(own, test, after)).mean() >= np.log(regrets(costs, test, before)).mean():
+    if np.log(regrets(own, test, after)).mean() >= np.log(regrets(costs, was, before)).mean():
         print("there is nothing to be gained")
         return 1
     own, more = further.taught(costs, trees, everything, card, how)
@@ -197,6 +215,7 @@ def _further(costs: Costs, trees: Trees, everything: Pairs, card: Card, start: C
     begun = {} if start == card else {"start": f"constants and {len(trees):,} trees of {start.name}"}
     factors = f"factors of a split K and of structures that had none: seeds {about['seeds']}"
     write(path, own, {**_said(kept), "device": card.name, **begun, "splits": factors})
+    _say_stale(path)
     write_trees(trees_beside(path), more, {**both, "device": card.name, **begun, "further": f"{how}: seeds {about['seeds']}",
                                            "held_out": lines})
     return 0

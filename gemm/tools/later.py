@@ -1,15 +1,16 @@
 """`python -m ptxkit.gemm fit --overlaps --card h200 DATA.json.gz`: the trees of `heuristic.overlaps`, from what `sample --overlaps`
 measured.
 
-What counts is the time with the next kernel later over that of the same configuration without: pairs of one product, measured in one turn.
-A fifth of the products is held out in turn; what is told of a product comes from trees that have not seen it.
+What counts is the time with a later begin of the next kernel over that of the same configuration without. A fifth of the products is held
+out in turn; what is told of a product comes from trees that have not seen it. Trees are kept if they choose better than the best begin for
+all does.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from ptxkit.measure.figures import quantile
 
 from ..config.dense import DenseConfig
 from ..config.parts import Static
-from ..heuristic import corrections, overlaps
+from ..heuristic import corrections
 from ..heuristic.corrections import Trees
-from ..heuristic.costs import Columns, Sizes, estimate, of_card
+from ..heuristic.costs import Columns, Sizes, estimate, fit_path, of_card
+from ..heuristic.overlaps import LATER, NAMES, at_the_start, matrix, others, path_of
+from ..problem.dense import Problem
 from .bench.shapes import problem as parsed
 from .grow import Growth, grown, weights
 from .measured import DataError, configs_of, time_of
@@ -36,12 +39,12 @@ MOST = 0.15                     # of the logarithm of a change that is believed:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Configurations that were measured with every time, an entry for each: its product, what the trees are told, its microseconds by time
-    (the first: with the product), and the best of its product."""
+    """Configurations that were measured with every begin, an entry for each: its product, what the trees are told, its microseconds by
+    begin (the first: with the product), and the best of its product."""
 
     product: Any
     told: Any                                   # [entries, corrections.NAMES]
-    us: Any                                     # [entries, 1 + times]
+    us: Any                                     # [entries, 1 + later begins]
     best: Any
 
     def __len__(self) -> int:
@@ -49,31 +52,27 @@ class Changes:
 
     @property
     def left(self) -> Any:
-        """The logarithms of the changes, [entries, times]."""
+        """The logarithms of the changes, [entries, later begins]."""
         return np.clip(np.log(self.us[:, 1:] / self.us[:, :1]), -MOST, MOST)
 
 
 def changes(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Changes, int]:
-    """Those of some records, and the number of products."""
-    found: list[tuple[int, Any, DenseConfig, list[float], float]] = []
+    """Those of some records, and the number of products. Products with promoted sums have another model, and are left out."""
+    found: list[tuple[int, Problem, DenseConfig, list[float], float]] = []
     products = 0
     for part, row in ((kind, one) for record in records for kind in record["parts"] for one in kind["rows"]):
         problem = described(parsed(row["shape"]))
-        seen = {place: time_of(us) for place, *us in row["us"]}
-        times: dict[DenseConfig, float] = {}
-        for place, config in configs_of(part["configs"], seen, problem).items():
-            times[config] = min(seen[place], times.get(config, math.inf))
-        best, before = min(times.values()), len(found)
+        if problem.promote or not row["us"]:
+            continue
+        times, again = _times(part, row, problem)
+        best, before = min(again or times.values()), len(found)
         for config, us in times.items():
-            scheduler = config.scheduler
-            if isinstance(scheduler, Static) and scheduler.overlap not in overlaps.LATER and us < FAST * best:
-                later = [times.get(replace(config, scheduler=replace(scheduler, overlap=when))) for when in overlaps.LATER]
-                measured = [each for each in later if each is not None]
-                if len(measured) == len(later):
-                    found.append((products, problem, config, [us, *measured], best))
+            later = [times[one] for one in others(config) if one in times]
+            if config == at_the_start(config) and us < FAST * best and isinstance(config.scheduler, Static) and len(later) == len(LATER):
+                found.append((products, problem, config, [us, *later], best))
         products += len(found) > before
     if not found:
-        raise DataError("no configuration in these files was measured with every time at which the next kernel may begin: "
+        raise DataError("no configuration in these files was measured with every begin of the next kernel: "
                         "`sample --most N --overlaps N` does that")
     problems, configs = [one[1] for one in found], [one[2] for one in found]
     costs, sizes = of_card(card), [Sizes.of(problem) for problem in problems]
@@ -85,54 +84,74 @@ def changes(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Changes, 
                    np.array([one[4] for one in found])), products
 
 
+def _times(part: Mapping[str, Any], row: Mapping[str, Any], problem: Problem) -> tuple[dict[DenseConfig, float], list[float]]:
+    """The microseconds of each configuration of a product, and those of the ones that were measured again. A configuration may be there
+    twice: as a candidate, and as a way of another one."""
+    seen = {place: time_of(us) for place, *us in row["us"]}
+    times: dict[DenseConfig, float] = {}
+    for place, config in configs_of(part["configs"], seen, problem).items():
+        times[config] = min(seen[place], times.get(config, math.inf))
+    return times, [seen[place] for place, *us in row["us"] if len(us) > 2]
+
+
 def taught(some: Changes, which: Any) -> Trees:
     """The trees of some entries, given by a mask."""
-    times = len(overlaps.LATER)
     _, product = np.unique(some.product[which], return_inverse=True)
     weight = weights(some.us[which, 0], some.best[which])
-    return grown(overlaps.matrix(some.told[which]), some.left[which].ravel(), np.repeat(weight, times), np.repeat(product, times), True,
+    return grown(matrix(some.told[which]), some.left[which].ravel(), np.repeat(weight, len(LATER)), np.repeat(product, len(LATER)), True,
                  GROWTH, common=0.0)
 
 
 def unseen(some: Changes) -> Any:
-    """The logarithms of the changes, [entries, times], from trees that have not seen the product."""
+    """The logarithms of the changes, [entries, later begins], from trees that have not seen the product."""
     part = np.random.default_rng(0).permutation(int(some.product.max()) + 1)[some.product] % FOLDS
     found = np.zeros_like(some.left)
     for fold in range(FOLDS):
         mine = part == fold
         if mine.any() and not mine.all():
-            found[mine] = taught(some, ~mine).logarithm(overlaps.matrix(some.told[mine])).reshape(-1, len(overlaps.LATER))
+            found[mine] = taught(some, ~mine).logarithm(matrix(some.told[mine])).reshape(-1, len(LATER))
     return found
 
 
 def gains(some: Changes, said: Any) -> Any:
-    """By entry, the time with what `said` puts first over that where the next kernel begins with the product."""
+    """By entry, the time with the begin that `said` puts first over that where the next kernel begins with the product."""
     place = np.column_stack([np.zeros(len(some)), said]).argmin(axis=1)
     return some.us[np.arange(len(some)), place] / some.us[:, 0]
 
 
+def one_for_all(some: Changes) -> tuple[str, Any]:
+    """The begin that is the best one for all, and what it gains by entry."""
+    names = ("start", *LATER)
+    ratios = some.us / some.us[:, :1]
+    best = int(np.log(ratios).mean(axis=0).argmin())
+    return names[best], ratios[:, best]
+
+
 def told(some: Changes, said: Any) -> Iterator[str]:
     """The gains in words."""
-    for what, found in (("times chosen by trees that have not seen the product", gains(some, said)),
-                        ("the best time of each", gains(some, some.left))):
+    name, constant = one_for_all(some)
+    for what, found in ((f"{name!r} for all", constant), ("begins chosen by trees that have not seen the product", gains(some, said)),
+                        ("the best begin of each", gains(some, some.left))):
         mean = math.exp(float(np.log(found).mean()))
         yield (f"{what}: {len(found)} configurations, {mean:.4f} of the time with the next kernel at the start, "
                f"95th percentile {quantile(list(found), 0.95):.3f}, worst {max(found):.3f}")
 
 
 def fit(records: Sequence[Mapping[str, Any]], card: Card, output: Path | None = None) -> int:
-    """0: grown and kept. 1: the trees choose no better times than the start, and nothing is kept."""
+    """0: grown and kept. 1: the trees choose no better than the best begin for all, and nothing is kept."""
+    if not fit_path(card.name).is_file():
+        raise DataError(f"{card.name} has no constants of its own, whose trees these would be: run `fit` first")
     some, products = changes(records, card)
     said = unseen(some)
     lines = list(told(some, said))
     print("\n".join(lines))
-    if np.log(gains(some, said)).mean() >= 0:
+    if np.log(gains(some, said)).mean() >= np.log(one_for_all(some)[1]).mean():
         print("there is nothing to be gained")
         return 1
     about = {"device": card.name, "products": products, "configurations": len(some), "seeds": [one["seed"] for one in records],
              "held_out": lines}
-    corrections.write(output or overlaps.path_of(card), taught(some, np.ones(len(some), dtype=bool)), about, overlaps.NAMES)
+    corrections.write(output or path_of(card), taught(some, np.ones(len(some), dtype=bool)), about, NAMES)
     return 0
 
 
-__all__ = ["Changes", "changes", "fit", "gains", "taught", "told", "unseen"]
+__all__ = ["Changes", "changes", "fit", "gains", "one_for_all", "taught", "told", "unseen"]

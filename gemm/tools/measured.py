@@ -66,7 +66,7 @@ class Pairs:
 
 def pairs(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Pairs, list[str]]:
     """The pairs of some records, and the products in words. Left out are products with promoted sums, which have another model, and
-    configurations that only `tune` tries, which the heuristic cannot choose."""
+    ways of candidates, which no model judges by themselves."""
     asked: list[tuple[float, ...]] = []
     kinds: list[tuple[bool, bool, bool]] = []
     said: list[str] = []

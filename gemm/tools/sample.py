@@ -41,6 +41,7 @@ from ..config.dense import DenseConfig
 from ..config.parts import ConfigError
 from ..heuristic.costs import of_card, structure
 from ..heuristic.dense import judged
+from ..heuristic.overlaps import others
 from ..heuristic.space import LEAST_OF_A_SPLIT, ONE_BLOCK, of_problem
 from ..heuristic.tuned import knobs
 from ..launch import grid
@@ -139,7 +140,7 @@ def generated(asked: Asked) -> list[DenseConfig]:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A product with the candidates that it is measured with, and what `tune` alone tries with the tiles of the first ones."""
+    """A product with the candidates that it is measured with, and the ways of the first ones that no model judges by themselves."""
 
     problem: Problem
     candidates: list[DenseConfig]
@@ -169,7 +170,7 @@ class Drawn:
         for problem in products(part, seed):
             found = near(described(problem), most, source)
             further = dict.fromkeys(way for config in found[:ways] for way in tune.ways(config))
-            further |= dict.fromkeys(way for config in found[:overlaps] for way in tune.overlaps(config))
+            further |= dict.fromkeys(way for config in found[:overlaps] for way in others(config))
             yield Draw(problem, found, [way for way in further if way not in found])
 
 
@@ -373,7 +374,7 @@ def run(seed: int, seconds: float, path: Path, parts: Sequence[Part] = PARTS, pe
         step: Step | None = None, say: Callable[[str], None] = print, most: int = 0, ways: int = 0, overlaps: int = 0) -> dict[str, Any]:
     """Measures until the time is over; the record, which is also written after each part. A run that is restarted goes on with it. `most`:
     only so many configurations of a product that the model puts first, and a sixth as many others; 0: every one. `ways`: of so many of
-    them the other ways of `tune`, too; `overlaps`: of so many the other times at which the next kernel may begin."""
+    them the other ways of `tune`, too; `overlaps`: of so many the other begins of the next kernel."""
     torch = bench.library()
     torch.backends.cuda.matmul.allow_tf32 = True
     step = step or Step()
@@ -441,9 +442,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="only N configurations of a product that the model puts first, and a sixth as many others (default 0: all)")
     parser.add_argument("--ways", type=count, default=0, metavar="N",
                         help="with --most: of the first N besides what else `tune` tries with the same tile: loads, schedulers, other "
-                        "clusters, shorter rings, the next kernel later; no fit learns from these (default 0)")
+                        "clusters, shorter rings, other begins of the next kernel (default 0)")
     parser.add_argument("--overlaps", type=count, default=0, metavar="N",
-                        help="with --most: of the first N besides the other times at which the next kernel may begin, for `fit --overlaps` "
+                        help="with --most: of the first N besides the other begins of the next kernel, for `fit --overlaps` "
                         "(default 0)")
     parser.add_argument("--output", type=output_path, required=True, metavar="FILE", help="the record, JSON compressed by gzip")
     parser.set_defaults(run=command)

@@ -42,7 +42,6 @@ from ..config.parts import (
     Dynamic,
     Hilbert,
     Loads,
-    Overlap,
     Raster,
     Scheduler,
     SplitK,
@@ -52,6 +51,8 @@ from ..config.parts import (
     Swizzle,
 )
 from ..heuristic.dense import candidates, clocks, heuristic
+from ..heuristic.overlaps import others
+from ..heuristic.space import CLUSTERS_OF_EIGHT
 from ..heuristic.table import forget, keep, kept_at
 from ..heuristic.tuned import kind, knobs
 from ..launch.dense import card_of
@@ -67,7 +68,6 @@ from .problems import described
 
 MOST = 64
 FEWER_STAGES = (1, 2)       # that a ring gives up: with fewer copies under way the L2 keeps more of what CTAs share
-CLUSTERS_OF_EIGHT = (ClusterShape(2, 4), ClusterShape(4, 2))
 BOTH_REGIMES_FROM_US = 50.0
 """A product as long as this is also measured under sustained load, where another configuration may win."""
 
@@ -187,17 +187,10 @@ def ways(config: DenseConfig) -> list[DenseConfig]:
         found += changed(config, Dynamic(scheduler.order), loads)
     if isinstance(scheduler, Static):
         alone = replace(scheduler, cluster=ClusterShape())
-        others = [alone, *(replace(scheduler, cluster=shape) for shape in CLUSTERS_OF_EIGHT)]
-        found += [way for one in others if one != scheduler for way in changed(config, one, loads)]
-        found += [way for one in dict.fromkeys((scheduler, alone)) for same in changed(config, one, loads) for way in overlaps(same)]
+        clusters = [alone, *(replace(scheduler, cluster=shape) for shape in CLUSTERS_OF_EIGHT)]
+        found += [way for one in clusters if one != scheduler for way in changed(config, one, loads)]
+        found += [way for one in dict.fromkeys((scheduler, alone)) for same in changed(config, one, loads) for way in others(same)]
     return found
-
-
-def overlaps(config: DenseConfig) -> list[DenseConfig]:
-    """The same with each other time at which the next kernel may begin."""
-    scheduler = config.scheduler
-    times = [when for when in get_args(Overlap) if when != scheduler.overlap] if isinstance(scheduler, Static) else []
-    return [replace(config, scheduler=replace(scheduler, overlap=when)) for when in times]
 
 
 def _shorter(config: DenseConfig) -> Iterator[DenseConfig]:
