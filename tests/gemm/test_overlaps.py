@@ -22,6 +22,7 @@ from ptxkit.gemm.heuristic.tuned import knobs
 from ptxkit.gemm.launch.dense import check_config
 from ptxkit.gemm.tools import later, sample
 from ptxkit.gemm.tools.bench.shapes import drawn
+from ptxkit.gemm.tools.grow import Growth
 from ptxkit.gemm.tools.measured import DataError
 from ptxkit.gemm.tools.problems import asked, described
 
@@ -31,6 +32,12 @@ H20 = dataclasses.replace(H200, name="NVIDIA H20").with_sms(78)
 def by_begin(loads: float, end: float) -> Trees:
     """A tree that asks for the begin alone."""
     return Trees(np.array([[overlaps.NAMES.index("later")]]), np.array([[0.5]]), np.array([[loads, end]]))
+
+
+@pytest.fixture(autouse=True)
+def fewer_trees(monkeypatch):
+    """As few as tell what these products are made of."""
+    monkeypatch.setattr(later, "GROWTH", Growth(40, 4, 0.3))
 
 
 @pytest.fixture
