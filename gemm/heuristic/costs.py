@@ -163,6 +163,12 @@ class Sizes:
         return cls(problem.m, problem.n, problem.k, problem.batches or 1, problem.a.bits / 8, problem.out.bits / 8,
                    problem.a_lines.strides[0], problem.b_lines.strides[0], added, *shared)
 
+    @classmethod
+    def of_all(cls, problems: Sequence[Problem]) -> Sizes:
+        """Those of several problems, as arrays."""
+        sizes = [cls.of(problem) for problem in problems]
+        return cls(*(np.array([float(getattr(one, field.name)) for one in sizes]) for field in fields(cls)))
+
     def multiplied(self, swapped: Values) -> Sizes:
         """The problem of D^T = B^T A^T where A and B are swapped."""
         if not np.any(swapped):

@@ -111,10 +111,12 @@ class Judged:
 
 
 @functools.lru_cache(16)
-def _columns(most: int, card: Card) -> tuple[Columns, Any, Costs]:
-    """All structures of up to `most` rows as the model sees them, still without their rings, and which of them the fit has seen."""
+def _columns(most: int, card: Card) -> tuple[Columns, Any, Any, Costs]:
+    """All structures of up to `most` rows as the model sees them, still without their rings; which of them the fit has seen, if only
+    without A and B swapped; and which it has seen just so."""
     costs, found = of_card(card), structures(most)
-    return Columns.of_structures(found, card, costs), np.array([_known(one, costs) for one in found]), costs
+    own = np.array([structure(one) in costs.factors for one in found])
+    return Columns.of_structures(found, card, costs), np.array([_known(one, costs) for one in found]), own, costs
 
 
 def _known(one: DenseConfig | Structure, costs: Costs) -> bool:
@@ -151,15 +153,13 @@ class Candidates(NamedTuple):
 @functools.lru_cache(64)
 def _candidates(operands: Operands, swaps: bool, most: int, card: Card, untried: bool) -> Candidates:
     """The structures that such operands can have, as the model sees them; with A and B swapped too if the problem can have that.
-    `untried`: with those of `only_measured` that no fit has seen, too."""
-    columns, known, costs = _columns(most, card)
+    `untried`: also those of `only_measured` that no fit has seen."""
+    columns, known, own, costs = _columns(most, card)
     there, fitting = rings.fitting(structures(most), columns, operands)
     together = np.where(fitting.in_cluster > 0, fitting.splits, fitting.cluster_m * fitting.cluster_n)
     kept = ((fitting.swapped == 0) | swaps) & (fitting.resident >= together)
     kept &= fitting.held <= np.where(_odd_widths(fitting), 1, MOST_HELD) * fitting.BN
-    if not untried:
-        own = [structure(one) in costs.factors for one in itertools.compress(structures(most), there)]
-        kept &= ~only_measured(fitting, most == ONE_BLOCK) | np.array(own)
+    kept &= untried | own[there] | ~only_measured(fitting, most == ONE_BLOCK)
     there[there] = kept
     seen = _held_back(taken(fitting, kept), known[there], most)
     long_store = (seen.BM == 128) & (seen.BN == 256) & (seen.stages < 4) & (seen.staged > 0)
@@ -197,7 +197,7 @@ def few_rows(problem: Problem) -> bool:
 
 
 def judged(problem: Problem, card: Card = H200, *, untried: bool = False) -> Judged:
-    """Every sensible structure of a problem without promoted sums, with its estimate by `costs`. `untried`: with those that a card has only
+    """Every sensible structure of a problem without promoted sums, with its estimate by `costs`. `untried`: also those that a card has only
     once a fit has seen them."""
     most = _most(problem)
     found = _candidates(alike(problem.operands), swappable(problem), most, card, untried)

@@ -31,10 +31,10 @@ LATER: tuple[Overlap, ...] = ("loads", "end")
 ASKED = 8
 """Candidates that the trees are asked about, the fastest ones."""
 NAMES = (*corrections.NAMES, "later")
-"""What a tree can ask about: what those of `corrections` can, and the place of the begin in `LATER`."""
+"""What a tree can ask about: all that the trees of `corrections` can, and which later begin it is (its index in `LATER`)."""
 
 
-def others(config: DenseConfig) -> list[DenseConfig]:
+def other_begins(config: DenseConfig) -> list[DenseConfig]:
     """The same configuration with each other begin of the next kernel; none for a scheduler that has no choice of it."""
     scheduler = config.scheduler
     begins = [when for when in get_args(Overlap) if when != scheduler.overlap] if isinstance(scheduler, Static) else []
@@ -53,9 +53,14 @@ def matrix(told: Any) -> Any:
     return np.column_stack([np.repeat(told, len(LATER), axis=0), begins])
 
 
+def overlaps_beside(path: Path) -> Path:
+    """Where the trees are kept that were learned with the constants at this path."""
+    return path.with_name(f"{path.stem}.overlaps.json")
+
+
 def path_of(card: Card) -> Path:
     """Where the trees of a card are kept."""
-    return fit_path(card.name).with_suffix(".overlaps.json")
+    return overlaps_beside(fit_path(card.name))
 
 
 @functools.lru_cache(16)
@@ -68,13 +73,11 @@ def of_card(card: Card) -> Trees:
 def chosen(trees: Trees, seen: Columns, by_trees: Corrected) -> tuple[Mapping[int, Overlap], Any]:
     """By place, which of the candidates have a later begin, and the clocks of all with that. `by_trees`: what `corrections` say of them."""
     clocks, places = by_trees.clocks, by_trees.places
-    if not len(trees) or not len(places):
+    if not len(trees):
         return {}, clocks
     first = np.argsort(clocks[places], kind="stable")[:ASKED]
     there = places[first]
     first = first[(seen.stream[there] == 0) & (seen.splits[there] == 1)]        # of the schedulers among them only Static has a choice
-    if not len(first):
-        return {}, clocks
     said = trees.logarithm(matrix(by_trees.told[first])).reshape(-1, len(LATER))
     best, least = said.argmin(axis=1), said.min(axis=1)
     changed = clocks.copy()
@@ -89,4 +92,4 @@ def factor(trees: Trees, scheduler: Scheduler, told: Any) -> float:
     return float(np.exp(trees.logarithm(matrix(told))[LATER.index(scheduler.overlap)]))
 
 
-__all__ = ["ASKED", "LATER", "NAMES", "at_the_start", "chosen", "factor", "matrix", "of_card", "others", "path_of"]
+__all__ = ["ASKED", "LATER", "NAMES", "at_the_start", "chosen", "factor", "matrix", "of_card", "other_begins", "overlaps_beside", "path_of"]

@@ -269,7 +269,7 @@ def of_problem(problem: Problem) -> list[DenseConfig]:
     for one in structures() if batched else structures(rows.most):
         if one.for_small_products and not (batched or few):
             continue
-        if not swaps if one.swap_ab else rows.most < one.tile.BM:
+        if (one.swap_ab and not swaps) or (not one.swap_ab and rows.most < one.tile.BM):
             continue
         with suppress(ConfigError):
             found[configured(one, problem.operands, problem.fusion, rows, loads, problem.stored(one.tile, one.scheduler, one.store))] = None

@@ -1,4 +1,4 @@
-"""Recipes: a call whose arrays differ from those of an earlier call in their addresses alone is launched in the same way."""
+"""Recipes. Where the arrays of a call differ from those of an earlier call only in their addresses, both are launched in the same way."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from ptxkit.tuning.search import halving
 from ..config.dense import DenseConfig
 from ..heuristic import table
 from ..heuristic.dense import candidates, heuristic
-from ..heuristic.overlaps import others
+from ..heuristic.overlaps import other_begins
 from ..heuristic.tuned import kind, knobs, shape_of, tuned
 from ..problem.dense import Arrays, Problem, short
 from ..problem.options import number
@@ -192,7 +192,7 @@ def search(problem: Problem, card: Card, now: Wish, make: Callable[[], Timer]) -
     usual = heuristic(problem, card)
     near = tuned(problem, card)
     first = [usual] if near is None else [usual, near]
-    found = list(dict.fromkeys([*first, *others(usual), *itertools.islice(candidates(problem, card), MOST)]))
+    found = list(dict.fromkeys([*first, *other_begins(usual), *itertools.islice(candidates(problem, card), MOST)]))
     timer = make()
     try:
         right = timer.admit(found, begin + ASSEMBLING * now.seconds)

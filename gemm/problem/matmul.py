@@ -100,7 +100,7 @@ def _matrices(arrays: Arrays, outer: tuple[int, ...]) -> list[Arrays]:
 
 def _of_one_batch(scale: ArrayView | None, outer: tuple[int, ...]) -> ArrayView | None:
     """Scales of rows or blocks with several batch extents, as scales with one such extent, or with none where there is a single product.
-    The axes stay as they are where the scales of one product do not lie right after those of the product before it."""
+    If the scales of the products do not lie one after another, the axes stay as they are."""
     size = len(outer)
     if scale is None or not size or scale.shape[:size] != outer or len(scale.shape) == size:
         return scale

@@ -51,7 +51,7 @@ def explained(problem: Problem, card: Card, most: int) -> dict[str, Any]:
     found = list(timed(problem, card))
     rows = [_row(problem, config, clocks, card, place in first) for place, (clocks, config) in enumerate(found[:most])]
     place = next((place for place, (_, config) in enumerate(found) if config == chosen), None)
-    begins = None if place is not None else next((at for at, (_, config) in enumerate(found)
+    alike = None if place is not None else next((at for at, (_, config) in enumerate(found)
                                                   if at_the_start(config) == at_the_start(chosen)), None)
     if place is None:
         own = _row(problem, chosen, clocks(problem, chosen, card), card, True)
@@ -61,7 +61,7 @@ def explained(problem: Problem, card: Card, most: int) -> dict[str, Any]:
     by = "operands that threads copy" if problem.by_threads else own["model"]
     return {"card": card.name, "problem": [problem.m, problem.n, problem.k, problem.batches],
             "by": "the tuned table of the card" if table else f"the model of {by}", "chosen": chosen, "place": place,
-            "begins": begins, "of": len(found), "us": own["us"], "models": models(card), "candidates": shown}
+            "but_for_overlap": alike, "of": len(found), "us": own["us"], "models": models(card), "candidates": shown}
 
 
 def models(card: Card) -> dict[str, dict[str, Any]]:
@@ -104,8 +104,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     m, n, k, batches = found["problem"]
     yield f"{'' if batches is None else f'{batches:,} products of '}{m:,} x {n:,} x {k:,}"
     yield f"{found['card']}: {found['chosen']}"
-    place, begins = found["place"], found["begins"]
-    rank = _rank(begins if place is None else place, found["of"]) + (begins is not None) * ", where the next kernel begins at another time"
+    place, alike = found["place"], found["but_for_overlap"]
+    rank = _rank(alike if place is None else place, found["of"]) + (alike is not None) * ", where the next kernel begins at another time"
     if place and found["by"] == "the model of waves":
         rank += f", of those that take about as long one that comes before: K is split further only for {1 - WORTH_SPLITTING:.0%} less"
     yield f"chosen by {found['by']}; {rank}, {found['us']:.2f} us"

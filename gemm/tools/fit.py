@@ -33,8 +33,9 @@ from ..heuristic.corrections import of_card as trees_of_card
 from ..heuristic.corrections import write as write_trees
 from ..heuristic.costs import Costs, estimate, fit_path, following, of_card, write
 from ..heuristic.dense import only_measured
-from . import further, grouped_fit, later
-from .grow import FAR, ROUNDS, Growth, grown, weights
+from ..heuristic.overlaps import overlaps_beside
+from . import further, grouped_fit, overlaps_fit
+from .grow import FAR, ROUNDS, Growth, grown, parts, weights
 from .measured import DataError, Pairs, modelled, pairs, record, regrets, told
 
 SHARED = 0.7                    # of an error that all configurations of a product have in common does not count
@@ -141,7 +142,7 @@ def command(options: argparse.Namespace) -> int:
     if options.grouped:
         return grouped_fit.fit(records, card, options.output, further=options.further)
     if options.overlaps:
-        return later.fit(records, card, options.output)
+        return overlaps_fit.fit(records, card, options.output)
     start = card_named(options.start) if options.start else card
     if options.start and not fit_path(start.name).is_file():
         raise DataError(f"--start {options.start}: {start.name} has no constants of its own; " +
@@ -189,14 +190,15 @@ def _check(options: argparse.Namespace) -> None:
 
 def _say_stale(path: Path) -> None:
     """The trees of overlaps ask what these constants and factors say."""
-    if path.with_suffix(".overlaps.json").is_file():
-        print(f"{path.with_suffix('.overlaps.json').name} was learned with other constants or factors: run `fit --overlaps` again")
+    beside = overlaps_beside(path)
+    if beside.is_file():
+        print(f"{beside.name} was learned with other constants or factors: run `fit --overlaps` again")
 
 
 def _further(costs: Costs, trees: Trees, everything: Pairs, card: Card, start: Card, path: Path, about: Mapping[str, Any],
              rounds: int | None) -> int:
     """Teaches what is there, of the card `start`; keeps it, taught by all pairs, if what some taught has less regret of the others."""
-    held = further.parts(everything, further.HELD, 0) == 0
+    held = parts(everything.product, further.HELD, 0) == 0
     some, test = everything.where(~held), everything.where(held)
     how = further.chosen(costs, trees, some, card) if rounds is None else Growth(rounds, rate=further.RATES[-1])
     was = test.where(~only_measured(test.seen, test.few) | np.isin(test.structure, list(costs.factors)))      # what could be chosen

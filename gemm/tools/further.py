@@ -20,7 +20,7 @@ from ptxkit.cards import Card
 
 from ..heuristic.corrections import Trees
 from ..heuristic.costs import Costs, factor
-from .grow import FAR, Growth, grown, joined, weights
+from .grow import FAR, Growth, grown, joined, parts, weights
 from .measured import Pairs, modelled, regrets
 
 LEVELS, RATES = (5, 8), (0.05, 0.1)
@@ -28,12 +28,6 @@ COUNTS = (0, 50, 100, 200, 300, 450, 600)
 FOLDS, HELD = 3, 5              # parts of the products in turn; one of so many is held out of everything
 DRAW = 3.0                      # weight of a factor that stays
 SPLIT = " split "               # in the names of structures that split K
-
-
-def parts(some: Pairs, count: int, seed: int) -> Any:
-    """The part of each pair's product, of `count` that are drawn."""
-    products = int(some.product.max()) + 1
-    return np.random.default_rng(seed).permutation(products)[some.product] % count
 
 
 def logarithm(costs: Costs, trees: Trees, some: Pairs) -> Any:
@@ -77,7 +71,7 @@ def staged(costs: Costs, trees: Trees, more: Trees, some: Pairs) -> Iterator[tup
 
 def chosen(costs: Costs, trees: Trees, some: Pairs, card: Card, say: Callable[[str], None] = print) -> Growth:
     """How further trees grow best, by the regret of products that they have not seen."""
-    part = parts(some, FOLDS, 1)
+    part = parts(some.product, FOLDS, 1)
     best, least = Growth(0), math.inf
     for levels, rate in itertools.product(LEVELS, RATES):
         found: dict[int, list[Any]] = {}
@@ -102,4 +96,4 @@ def taught(costs: Costs, trees: Trees, some: Pairs, card: Card, how: Growth) -> 
     return own, joined(trees, further(own, trees, some, card, how)) if how.rounds else trees
 
 
-__all__ = ["HELD", "chosen", "logarithm", "new_factors", "parts", "taught"]
+__all__ = ["HELD", "chosen", "logarithm", "new_factors", "taught"]

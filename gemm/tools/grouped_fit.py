@@ -24,7 +24,7 @@ from ..heuristic.corrections import NONE, Trees, write
 from ..heuristic.grouped import alone, untaught
 from ..heuristic.grouped_trees import NAMES, gains, judged, learned, of_card, path_of, takes, tiles
 from .bench.grouped_cases import case
-from .grow import Growth, grown, joined, weights
+from .grow import Growth, grown, joined, parts, weights
 from .measured import DataError
 from .problems import problem_of
 
@@ -100,7 +100,7 @@ def taught(some: Tiles, which: Any, card: Card) -> Trees:
 
 def unseen(some: Tiles, card: Card) -> Any:
     """The logarithm of the clocks of each entry, from trees that have not seen its product."""
-    part = np.random.default_rng(0).permutation(len(some.names))[some.product] % FOLDS
+    part = parts(some.product, FOLDS, 0)
     found = some.clocks.copy()
     for fold in range(FOLDS):
         mine = part == fold

@@ -6,12 +6,12 @@ the best of their product, and most of what all pairs of a product have in commo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..heuristic.corrections import Trees
+from ..heuristic.corrections import NONE, Trees
 
 ROUNDS = 600
 MOST_LEVELS = 8                 # a leaf's number is a byte
@@ -42,10 +42,17 @@ def weights(us: Any, best: Any) -> Any:
     return np.exp(-SLOW * (us / best - 1)) + 0.02
 
 
+def parts(product: Any, count: int, seed: int) -> Any:
+    """By entry, which of `count` random parts its product is in: what a part learns is told of the products of another one."""
+    return np.random.default_rng(seed).permutation(int(product.max()) + 1)[product] % count
+
+
 def grown(asked: Any, left: Any, weight: Any, product: Any, few: bool, how: Growth = Growth(), seed: int = 0,
           common: float = COMMON) -> Trees:
     """Trees for rows of features `asked` [pairs, features], of which the logarithm of time over model is `left`. `product` numbers the
     products from 0. `common`: of what a product's pairs have in common, the share that is left out."""
+    if not how.rounds:
+        return replace(NONE, few=few)
     source = np.random.default_rng(seed)
     chance = np.minimum(1.0, PAIRS * weight / weight.sum())
     usual = source.random(len(left)) < chance
@@ -102,4 +109,4 @@ def _deepened(trees: Trees, levels: int) -> tuple[Any, Any, Any]:
             np.pad(trees.leaves, ((0, 0), (0, (1 << levels) - trees.leaves.shape[1]))))
 
 
-__all__ = ["FAR", "ROUNDS", "Growth", "grown", "joined", "weights"]
+__all__ = ["FAR", "ROUNDS", "Growth", "grown", "joined", "parts", "weights"]

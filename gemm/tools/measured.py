@@ -8,7 +8,7 @@ import math
 import statistics
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +67,7 @@ class Pairs:
 def pairs(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Pairs, list[str]]:
     """The pairs of some records, and the products in words. Left out are products with promoted sums, which have another model, and
     ways of candidates, which no model judges by themselves."""
-    asked: list[tuple[float, ...]] = []
-    kinds: list[tuple[bool, bool, bool]] = []
+    problems: list[Asked] = []
     said: list[str] = []
     rows: list[tuple[int, DenseConfig, float, float]] = []
     names: list[str] = []
@@ -77,12 +76,8 @@ def pairs(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Pairs, list
         measured = [one for one in row["us"] if not part["configs"][one[0]].get("way")]
         if problem.promote or not measured:
             continue
-        times = {place: time_of(us) for place, *us in measured}
-        again = [time_of(us) for _, *us in measured if len(us) > 2]
-        best = min(again or times.values())
-        sizes = Sizes.of(problem)
-        asked.append(tuple(float(getattr(sizes, field.name)) for field in fields(sizes)))
-        kinds.append((problem.a_major == "k", problem.b_major == "k", few_rows(problem)))
+        times, best = {place: time_of(us) for place, *us in measured}, best_of(measured)
+        problems.append(problem)
         said.append(_kind(part["part"], few_rows(problem)))
         configs = configs_of(part["configs"], times, problem)
         rows += [(len(names), configs[place], us, best) for place, us in times.items()]
@@ -94,8 +89,8 @@ def pairs(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Pairs, list
     product = np.array([row[0] for row in rows])
     table = replace(Columns.of(list(known), card, Costs()), factor=np.ones(len(known)))
     words = np.array([structure(config) for config in known])
-    sizes = Sizes(*np.array(asked).T[:, product])
-    kind = np.array(kinds)[product]
+    sizes = taken(Sizes.of_all(problems), product)
+    kind = np.array([(one.a_major == "k", one.b_major == "k", few_rows(one)) for one in problems])[product]
     return Pairs(product, sizes, taken(table, places), words[places], np.array([row[2] for row in rows]),
                  np.array([row[3] for row in rows]), kind[:, :2], kind[:, 2], np.array(said)[product]), names
 
@@ -109,6 +104,13 @@ def _kind(part: str, few: bool) -> str:
 def time_of(us: Sequence[float]) -> float:
     """The microseconds of what one configuration took in turn: the median once it was measured again, else the first."""
     return statistics.median(us) if len(us) > 2 else us[0]
+
+
+def best_of(measured: Sequence[Sequence[Any]]) -> float:
+    """The microseconds of a product's fastest configuration, of its entries "us" in a record. Once some were measured again only these
+    count: the others' single times may be lucky."""
+    again = [time_of(us) for _, *us in measured if len(us) > 2]
+    return min(again or [time_of(us) for _, *us in measured])
 
 
 def configs_of(kept: Sequence[Mapping[str, Any]], places: Mapping[int, float], problem: Asked) -> dict[int, DenseConfig]:
@@ -168,4 +170,4 @@ def _line(where: str, found: Any) -> Iterator[str]:
                f"median {quantile(list(found), 0.5):.3f}, 95th percentile {quantile(list(found), 0.95):.3f}")
 
 
-__all__ = ["DataError", "Pairs", "configs_of", "modelled", "pairs", "record", "regrets", "time_of", "told"]
+__all__ = ["DataError", "Pairs", "best_of", "configs_of", "modelled", "pairs", "record", "regrets", "time_of", "told"]

@@ -41,7 +41,7 @@ from ..config.dense import DenseConfig
 from ..config.parts import ConfigError
 from ..heuristic.costs import of_card, structure
 from ..heuristic.dense import judged
-from ..heuristic.overlaps import others
+from ..heuristic.overlaps import other_begins
 from ..heuristic.space import LEAST_OF_A_SPLIT, ONE_BLOCK, of_problem
 from ..heuristic.tuned import knobs
 from ..launch import grid
@@ -170,7 +170,7 @@ class Drawn:
         for problem in products(part, seed):
             found = near(described(problem), most, source)
             further = dict.fromkeys(way for config in found[:ways] for way in tune.ways(config))
-            further |= dict.fromkeys(way for config in found[:overlaps] for way in others(config))
+            further |= dict.fromkeys(way for config in found[:overlaps] for way in other_begins(config))
             yield Draw(problem, found, [way for way in further if way not in found])
 
 

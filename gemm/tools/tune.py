@@ -51,7 +51,7 @@ from ..config.parts import (
     Swizzle,
 )
 from ..heuristic.dense import candidates, clocks, heuristic
-from ..heuristic.overlaps import others
+from ..heuristic.overlaps import other_begins
 from ..heuristic.space import CLUSTERS_OF_EIGHT
 from ..heuristic.table import forget, keep, kept_at
 from ..heuristic.tuned import kind, knobs
@@ -189,7 +189,7 @@ def ways(config: DenseConfig) -> list[DenseConfig]:
         alone = replace(scheduler, cluster=ClusterShape())
         clusters = [alone, *(replace(scheduler, cluster=shape) for shape in CLUSTERS_OF_EIGHT)]
         found += [way for one in clusters if one != scheduler for way in changed(config, one, loads)]
-        found += [way for one in dict.fromkeys((scheduler, alone)) for same in changed(config, one, loads) for way in others(same)]
+        found += [way for one in dict.fromkeys((scheduler, alone)) for same in changed(config, one, loads) for way in other_begins(same)]
     return found
 
 

@@ -13,7 +13,7 @@ from ptxkit.gemm.config.parts import Pingpong, SplitK, StreamK, Tile
 from ptxkit.gemm.heuristic import costs, rings, space
 from ptxkit.gemm.heuristic.costs import Columns
 from ptxkit.gemm.heuristic.dense import MOST_HELD, MOST_SPLIT_WORK, SHALLOW, by_causes, few_rows, heuristic, judged
-from ptxkit.gemm.heuristic.overlaps import at_the_start, others
+from ptxkit.gemm.heuristic.overlaps import at_the_start, other_begins
 from ptxkit.gemm.heuristic.space import Structure
 from ptxkit.gemm.launch import tuning
 from ptxkit.gemm.problem.dense import Problem
@@ -79,8 +79,8 @@ def test_tuning_on_first_use_tries_each_begin_of_the_usual_configuration():
     with pytest.raises(Exception, match="none of its configurations"):
         tuning.search(problem, H200, tuning.Wish(1.0), Timer)
     usual = heuristic(problem, H200)
-    assert len(others(usual)) == 2
-    assert {usual, *others(usual)} <= set(seen)
+    assert len(other_begins(usual)) == 2
+    assert {usual, *other_begins(usual)} <= set(seen)
 
 
 def test_explain_finds_a_table_s_configuration_whose_next_kernel_begins_at_another_time(monkeypatch):

@@ -30,6 +30,7 @@ from ptxkit.gemm.tools.explain import explained, lines
 from ptxkit.gemm.tools.grow import Growth
 from ptxkit.gemm.tools.problems import asked, described
 from ptxkit.types import TYPES
+from tests.gemm import sampled
 
 PARTIAL = dataclasses.replace(H200, name="NVIDIA H20").with_sms(78)
 
@@ -228,10 +229,12 @@ def test_a_choice_is_taught_further_where_that_helps(tmp_path, monkeypatch, caps
     monkeypatch.setattr(further, "COUNTS", (0,))                        # no trees, and no split that could be learned of
     monkeypatch.setattr(further, "SPLIT", "no such structure")
     path.unlink()
+    capsys.readouterr()
     assert main(["fit", str(data), "--card", "h200", "--further", "--output", str(path)]) == 1
+    assert "there is nothing to be gained" in capsys.readouterr().out
     assert not path.exists()
     some, _ = measured.pairs([kept], H200)
-    part = further.parts(some, 4, 0)
+    part = grow.parts(some.product, 4, 0)
     assert all(len(set(part[some.product == product])) == 1 for product in range(int(some.product.max()) + 1))
 
 
@@ -358,24 +361,16 @@ def test_constants_are_kept_and_read_and_every_card_has_some(tmp_path):
 
 def record(true: Costs, seed: int, wrong: float = 0.0, count: int = 40) -> dict:
     """What `sample` would keep on a card whose products take just what the model says."""
-    source, rows, kept, places = random.Random(seed), [], [], {}
-    for problem in drawn(seed, count, dtypes=["bf16"], layout="nt"):
-        shape = described(problem)
-        if by_waves(shape):
-            continue
+    source = random.Random(seed)
+
+    def measured(shape):
         all_ = judged(shape, H200)
         configs = [all_.config(place) for place in source.sample(range(len(all_.structures)), 60)]
         total = estimate(true, Sizes.of(shape), Columns.of(configs, H200, true)).total / H200.clock_mhz
-        us = []
-        for config, microseconds in zip(configs, total, strict=True):
-            found = knobs(config, shape)
-            key = json.dumps(found)
-            if key not in places:
-                places[key] = len(kept)
-                kept.append({**found, "m": shape.m})
-            us.append([places[key], float(microseconds) * source.uniform(1, 1 + wrong)])
-        rows.append({"shape": str(problem), "cublas_us": None, "us": us})
-    return {"device": {"name": H200.name}, "seed": seed, "parts": [{"part": "bf16 nt", "configs": kept, "rows": rows, "wrong": []}]}
+        return [(config, float(us) * source.uniform(1, 1 + wrong), False) for config, us in zip(configs, total, strict=True)]
+
+    some = [problem for problem in drawn(seed, count, dtypes=["bf16"], layout="nt") if not by_waves(described(problem))]
+    return sampled.record(seed, ((problem, measured(described(problem))) for problem in some))
 
 
 def test_a_fit_finds_what_made_the_times_and_its_regret_is_that_of_the_choice(tmp_path, capsys):

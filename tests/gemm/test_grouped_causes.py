@@ -63,8 +63,7 @@ def test_more_tokens_and_deeper_rows_take_longer():
 
 
 def test_the_choice_is_near_the_fastest_tile_that_was_measured():
-    """Random products on an H100. Each was measured with every tile but those of even shares. Lengths are those of the case,
-    which the host does not know."""
+    """Random products on an H100, each measured with every tile but those of even shares. The host does not know the lengths of a case."""
     measured = results("2026-11-27-h100-grouped-tiles.json")
     beside, gained = [], []
     for word, times in measured["cases"].items():

@@ -18,13 +18,13 @@ from ptxkit.gemm.heuristic import corrections, costs, overlaps
 from ptxkit.gemm.heuristic.corrections import NONE, Trees
 from ptxkit.gemm.heuristic.dense import by_causes, by_waves, candidates, clocks, heuristic, judged
 from ptxkit.gemm.heuristic.space import Structure
-from ptxkit.gemm.heuristic.tuned import knobs
 from ptxkit.gemm.launch.dense import check_config
-from ptxkit.gemm.tools import later, sample
+from ptxkit.gemm.tools import overlaps_fit, sample
 from ptxkit.gemm.tools.bench.shapes import drawn
 from ptxkit.gemm.tools.grow import Growth
 from ptxkit.gemm.tools.measured import DataError
 from ptxkit.gemm.tools.problems import asked, described
+from tests.gemm import sampled
 
 H20 = dataclasses.replace(H200, name="NVIDIA H20").with_sms(78)
 
@@ -37,7 +37,7 @@ def by_begin(loads: float, end: float) -> Trees:
 @pytest.fixture(autouse=True)
 def fewer_trees(monkeypatch):
     """As few as tell what these products are made of."""
-    monkeypatch.setattr(later, "GROWTH", Growth(40, 4, 0.3))
+    monkeypatch.setattr(overlaps_fit, "GROWTH", Growth(40, 4, 0.3))
 
 
 @pytest.fixture
@@ -137,29 +137,23 @@ def test_begins_without_trees_for_the_rest(monkeypatch, trees):
     monkeypatch.setattr(corrections, "of_card", lambda card: NONE)
     problem = asked(1000, 3000, 2048)
     best = heuristic(problem, H200)
-    assert {clocks(problem, config, H200) for config in (best, *overlaps.others(best))} == {clocks(problem, best, H200)}
+    assert {clocks(problem, config, H200) for config in (best, *overlaps.other_begins(best))} == {clocks(problem, best, H200)}
     assert by_begin(-0.02, -0.01).logarithm(np.zeros((0, len(overlaps.NAMES)))).shape == (0,)
 
 
 def record(change, seed: int, count: int = 60) -> dict:
-    """What `sample --overlaps` would keep where each later time changes what a product takes by a factor."""
-    source, rows, kept, places = random.Random(seed), [], [], {}
-    for problem in drawn(seed, count, dtypes=["bf16"], layout="nt"):
-        shape = described(problem)
-        if by_waves(shape, H200):
-            continue
-        found = judged(shape, H200).without_overlaps()
-        us = []
-        for clock, config in itertools.islice(found.timed(), 12):
-            for each in (config, *overlaps.others(config)):
-                times = change(problem, each.scheduler.overlap) if each is not config else 1.0
-                key = json.dumps(knobs(each, shape))
-                if key not in places:
-                    places[key] = len(kept)
-                    kept.append({**knobs(each, shape), "m": shape.m, **({"way": True} if each is not config else {})})
-                us.append([places[key], clock / H200.clock_mhz * times * source.uniform(1, 1.004)])
-        rows.append({"shape": str(problem), "cublas_us": None, "us": us})
-    return {"device": {"name": H200.name}, "seed": seed, "parts": [{"part": "bf16 nt", "configs": kept, "rows": rows, "wrong": []}]}
+    """What `sample --overlaps` would keep where each later begin changes what a product takes by a factor."""
+    source = random.Random(seed)
+
+    def measured(shape):
+        for clock, config in itertools.islice(judged(shape, H200).without_overlaps().timed(), 12):
+            us = clock / H200.clock_mhz
+            yield config, us * source.uniform(1, 1.004), False
+            for each in overlaps.other_begins(config):
+                yield each, us * change(shape, each.scheduler.overlap) * source.uniform(1, 1.004), True
+
+    some = [problem for problem in drawn(seed, count, dtypes=["bf16"], layout="nt") if not by_waves(described(problem), H200)]
+    return sampled.record(seed, ((problem, measured(described(problem))) for problem in some))
 
 
 def written(path, found):
@@ -201,7 +195,7 @@ def test_a_fit_keeps_nothing_where_nothing_is_gained_or_measured(tmp_path, capsy
         assert main(["fit", "--overlaps", *more, "--card", "h200", slower, "--output", str(kept)]) == 2
         assert said in capsys.readouterr().err
     with pytest.raises(DataError, match="H20 has no constants of its own"):
-        later.fit([one], H20, kept)
+        overlaps_fit.fit([one], H20, kept)
     assert not kept.exists()
 
 
@@ -217,15 +211,15 @@ def test_what_a_fit_of_begins_learns_from():
     """Not from products without times or with promoted sums, configurations without every begin, or those far from the best, and from no
     more of a change than is believed. A lucky time that was not measured again does not count as the best."""
     whole = record(lambda problem, when: {"end": 2.0, "loads": 0.99}[when], 7, 12)
-    some, _ = later.changes([whole], H200)
-    assert some.left.max() == pytest.approx(later.MOST)
+    some, _ = overlaps_fit.changes([whole], H200)
+    assert some.left.max() == pytest.approx(overlaps_fit.MOST)
     part = whole["parts"][0]
     ways = [bool(config.get("way")) for config in part["configs"]]
     row = next(one for one in part["rows"] if ways[one["us"][1][0]])    # the first configuration has other begins
     level = [[place, 9.9 if ways[place] else 10.0] for place, _ in row["us"]]
 
     def count(us):
-        return len(later.changes([{**whole, "parts": [{**part, "rows": [{**row, "us": us}, {**row, "us": []}]}]}], H200)[0])
+        return len(overlaps_fit.changes([{**whole, "parts": [{**part, "rows": [{**row, "us": us}, {**row, "us": []}]}]}], H200)[0])
 
     own = count(level)
     assert own > 2
@@ -237,17 +231,17 @@ def test_what_a_fit_of_begins_learns_from():
         count([*level[:2], [level[2][0], 1.0], *level[3:]])             # nothing was measured again: all are far from the best
     promoted = {**row, "shape": "1024x1024x1024:e4m3-block"}
     with pytest.raises(DataError, match="was measured with every begin"):
-        later.changes([{**whole, "parts": [{**part, "rows": [promoted]}]}], H200)
+        overlaps_fit.changes([{**whole, "parts": [{**part, "rows": [promoted]}]}], H200)
 
 
 def test_no_entry_is_told_by_trees_that_have_seen_its_product():
-    some, products = later.changes([record(lambda problem, when: {"end": 0.9, "loads": 1.1}[when], 5)], H200)
+    some, products = overlaps_fit.changes([record(lambda problem, when: {"end": 0.9, "loads": 1.1}[when], 5)], H200)
     assert products == int(some.product.max()) + 1 > 20
     assert set(np.round(some.left, 1).ravel()) == {-0.1, 0.1}
     shuffled = dataclasses.replace(some, us=np.random.default_rng(0).uniform(9, 11, some.us.shape))
-    gains = later.gains(shuffled, later.unseen(shuffled))
+    gains = overlaps_fit.gains(shuffled, overlaps_fit.unseen(shuffled))
     assert abs(np.log(gains).mean()) < 0.02                             # noise of 10 % teaches nothing
-    assert later.gains(some, later.unseen(some)) == pytest.approx(0.9, abs=0.01)
+    assert overlaps_fit.gains(some, overlaps_fit.unseen(some)) == pytest.approx(0.9, abs=0.01)
 
 
 def test_a_sample_has_the_other_begins_of_its_first_candidates(monkeypatch):
@@ -256,5 +250,5 @@ def test_a_sample_has_the_other_begins_of_its_first_candidates(monkeypatch):
     part = next(part for part in sample.PARTS if part.name == "bf16 nn")
     one = next(iter(sample.Drawn(part, 5, 6, overlaps=3)))
     assert all(getattr(config.scheduler, "overlap", "start") == "start" for config in one.candidates)
-    assert set(one.ways) == {way for config in one.candidates[:3] for way in overlaps.others(config)}
+    assert set(one.ways) == {way for config in one.candidates[:3] for way in overlaps.other_begins(config)}
     assert {way.scheduler.overlap for way in one.ways} == set(overlaps.LATER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import re
 from collections.abc import Callable
@@ -21,7 +22,6 @@ from ptxkit.gemm.collective.epilogue_ops import Fusion
 from ptxkit.gemm.config import budget
 from ptxkit.gemm.config.dense import DenseConfig, Operands
 from ptxkit.gemm.config.parts import (
-    MAX_CLUSTER,
     AsyncCopies,
     BlockScaled,
     ClusterShape,
@@ -41,7 +41,8 @@ from ptxkit.gemm.config.parts import (
     TensorCopies,
     Tile,
 )
-from ptxkit.gemm.heuristic.dense import heuristic
+from ptxkit.gemm.heuristic.costs import Columns, of_card
+from ptxkit.gemm.heuristic.dense import heuristic, only_measured
 from ptxkit.gemm.heuristic.space import of_structure, structures
 from ptxkit.gemm.launch.grid import COUNTER_BYTES, kernel_of
 from ptxkit.gemm.launch.on_cpu import view_of
@@ -275,10 +276,13 @@ def test_what_only_a_fit_can_put_forward(seed: int) -> None:
     """Clusters of eight, clusters of narrow swapped tiles and the odd widths of few rows, with any time at which the next kernel may begin
     and in any layout: tiles that are partly or wholly outside."""
     source = random.Random(seed)
-    some = [one for most in (64, 256) for one in structures(most) if isinstance(one.scheduler, Static) and not one.stages and (
-        one.cluster == MAX_CLUSTER or (one.swap_ab and one.tile.BN < 64 and (one.cluster > 1 or one.tile.BN % 16)))]
-    seen = 0
-    while seen < 3:
+    some = []
+    for most in (64, 256):
+        seen = Columns.of_structures(structures(most), H200, of_card(H200))
+        new = itertools.compress(structures(most), only_measured(seen, most == 64))
+        some += [one for one in new if isinstance(one.scheduler, Static) and not one.stages]
+    count = 0
+    while count < 3:
         one = source.choice(some)
         one = one._replace(scheduler=replace(one.scheduler, overlap=source.choice(get_args(Overlap))))
         whole = one.tile.BM * one.scheduler.cluster.m, one.tile.BN * one.scheduler.cluster.n
@@ -289,7 +293,7 @@ def test_what_only_a_fit_can_put_forward(seed: int) -> None:
         except ConfigError:
             continue
         run_config(config, m, n, problem.k, sms=2 * config.cluster, schedule="random", seed=seed)
-        seen += 1
+        count += 1
 
 
 @settings(deadline=None, max_examples=12)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,11 @@ from ..config.parts import Static
 from ..heuristic import corrections
 from ..heuristic.corrections import Trees
 from ..heuristic.costs import Columns, Sizes, estimate, fit_path, of_card
-from ..heuristic.overlaps import LATER, NAMES, at_the_start, matrix, others, path_of
+from ..heuristic.overlaps import LATER, NAMES, at_the_start, matrix, other_begins, path_of
 from ..problem.dense import Problem
 from .bench.shapes import problem as parsed
-from .grow import Growth, grown, weights
-from .measured import DataError, configs_of, time_of
+from .grow import Growth, grown, parts, weights
+from .measured import DataError, best_of, configs_of, time_of
 from .problems import described
 
 GROWTH = Growth(200, 4, 0.1)
@@ -57,17 +57,16 @@ class Changes:
 
 
 def changes(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Changes, int]:
-    """Those of some records, and the number of products. Products with promoted sums have another model, and are left out."""
+    """The changes in some records, and the number of products. Products with promoted sums are left out: they have another model."""
     found: list[tuple[int, Problem, DenseConfig, list[float], float]] = []
     products = 0
     for part, row in ((kind, one) for record in records for kind in record["parts"] for one in kind["rows"]):
         problem = described(parsed(row["shape"]))
         if problem.promote or not row["us"]:
             continue
-        times, again = _times(part, row, problem)
-        best, before = min(again or times.values()), len(found)
+        times, best, before = _times(part, row, problem), best_of(row["us"]), len(found)
         for config, us in times.items():
-            later = [times[one] for one in others(config) if one in times]
+            later = [times[one] for one in other_begins(config) if one in times]
             if config == at_the_start(config) and us < FAST * best and isinstance(config.scheduler, Static) and len(later) == len(LATER):
                 found.append((products, problem, config, [us, *later], best))
         products += len(found) > before
@@ -75,8 +74,7 @@ def changes(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Changes, 
         raise DataError("no configuration in these files was measured with every begin of the next kernel: "
                         "`sample --most N --overlaps N` does that")
     problems, configs = [one[1] for one in found], [one[2] for one in found]
-    costs, sizes = of_card(card), [Sizes.of(problem) for problem in problems]
-    asked = Sizes(*(np.array([float(getattr(one, field.name)) for one in sizes]) for field in fields(Sizes)))
+    costs, asked = of_card(card), Sizes.of_all(problems)
     columns = Columns.of(configs, card, costs)
     majors = (np.array([getattr(problem, name) == "k" for problem in problems]) for name in ("a_major", "b_major"))
     told = corrections.matrix(asked, columns, estimate(costs, asked, columns), *majors)
@@ -84,14 +82,14 @@ def changes(records: Sequence[Mapping[str, Any]], card: Card) -> tuple[Changes, 
                    np.array([one[4] for one in found])), products
 
 
-def _times(part: Mapping[str, Any], row: Mapping[str, Any], problem: Problem) -> tuple[dict[DenseConfig, float], list[float]]:
-    """The microseconds of each configuration of a product, and those of the ones that were measured again. A configuration may be there
-    twice: as a candidate, and as a way of another one."""
+def _times(part: Mapping[str, Any], row: Mapping[str, Any], problem: Problem) -> dict[DenseConfig, float]:
+    """The microseconds of each configuration of a product. One that is a candidate may also be a way of another candidate: the lesser time
+    counts."""
     seen = {place: time_of(us) for place, *us in row["us"]}
     times: dict[DenseConfig, float] = {}
     for place, config in configs_of(part["configs"], seen, problem).items():
         times[config] = min(seen[place], times.get(config, math.inf))
-    return times, [seen[place] for place, *us in row["us"] if len(us) > 2]
+    return times
 
 
 def taught(some: Changes, which: Any) -> Trees:
@@ -104,7 +102,7 @@ def taught(some: Changes, which: Any) -> Trees:
 
 def unseen(some: Changes) -> Any:
     """The logarithms of the changes, [entries, later begins], from trees that have not seen the product."""
-    part = np.random.default_rng(0).permutation(int(some.product.max()) + 1)[some.product] % FOLDS
+    part = parts(some.product, FOLDS, 0)
     found = np.zeros_like(some.left)
     for fold in range(FOLDS):
         mine = part == fold
