@@ -94,6 +94,12 @@ def untaught(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
     return _choice(problem, card, taught=False)
 
 
+def usual_tile(problem: GroupProblem, card: Card) -> GroupTile:
+    """The tile that a plain product of 16 bits has without trees, and where no CTAs share a K."""
+    chosen = _plain(problem, card)
+    return chosen.tile if isinstance(chosen, CostedTile) else chosen
+
+
 def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig:
     if problem.options.layout == "contiguous":
         return _contiguous(problem, card)
@@ -339,4 +345,5 @@ def _contiguous(problem: GroupProblem, card: Card) -> GroupedConfig:
     return _configured(tile, problem)
 
 
-__all__ = ["FEW_PROMOTED", "SINGLE", "SINGLE_PROMOTED", "SINGLE_TILES", "alone", "heuristic", "loads_of", "single", "untaught"]
+__all__ = ["FEW_PROMOTED", "SINGLE", "SINGLE_PROMOTED", "SINGLE_TILES", "alone", "heuristic", "loads_of", "single", "untaught",
+           "usual_tile"]

@@ -57,6 +57,8 @@ STAGING = 32 << 10
 """Shared memory of about all staging buffers."""
 NARROW = 256
 """Features of the widest tile."""
+BYTES = 2
+"""Of an element of the operands whose tiles say how much of K a stage has."""
 EVEN = 2048
 """Features of the widest results that have tiles of an even share of them: of wider ones the last tile is a small part."""
 
@@ -98,6 +100,7 @@ class Columns:
     resident: Any
     stages: Any
     factor: Any
+    spans: Any                                  # times 128 bytes of K in a stage
 
     @classmethod
     def of(cls, some: tuple[GroupTile, ...], card: Card) -> Columns:
@@ -108,9 +111,11 @@ class Columns:
             along = (cluster.n, cluster.m) if swap else (cluster.m, cluster.n)
             ring = SHARED_LIMIT - (0 if swap else STAGING)
             factor = SWAPPED if swap else NARROW_PINGPONG if pingpong and tile.BN == 128 else 1.0
-            found.append((tokens, features, tile.BM // ROWS // (1 if pingpong else default_warpgroups(tile.BM)), *along, swap,
-                          not each.n_granularity, pingpong, isinstance(each.scheduler, DynamicGroups), card.resident(cluster.size),
-                          ring // ((tile.BM + tile.BN) * STAGE_BYTES), factor))
+            warpgroups = 1 if isinstance(each.schedule, Pingpong) else each.schedule.warpgroups or default_warpgroups(tile.BM)
+            spans = max(1, tile.BK * BYTES // STAGE_BYTES)
+            found.append((tokens, features, tile.BM // ROWS // warpgroups, *along, swap, not each.n_granularity, pingpong,
+                          isinstance(each.scheduler, DynamicGroups), card.resident(cluster.size),
+                          ring // ((tile.BM + tile.BN) * STAGE_BYTES * spans), factor, spans))
         return cls(*np.array(found, np.float64).T[:, :, None])
 
 
@@ -148,7 +153,7 @@ def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card:
     active = np.minimum(tiles, seen.resident) if most is None else ctas
     copy = np.maximum(LINE * (tokens + features) / c.ingest, touched * (1 / c.l2 + active / (c.l2_all * SHARED_OUT)))
     both = (multiply ** c.sharpness + copy ** c.sharpness) ** (1 / c.sharpness)
-    stage = np.maximum(both, (c.latency + c.latency_mma * multiply) / seen.stages) + c.stage
+    stage = np.maximum(both, (c.latency + c.latency_mma * multiply) / (seen.stages * seen.spans)) + c.stage / seen.spans
     straddled = 1.0 + c.straddled_store * (1.0 - gcd(n * problem.out.bits // 8, LINE) / LINE)
     store = c.epilogue + np.where(swapped, c.block_direct, c.block) * seen.blocks * columns / 8 * problem.out.bits / 16 * straddled
     alone = depth * stage
@@ -169,7 +174,7 @@ def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card:
     share, all_rows = many / many.sum(), (rows * many).sum()
     work = work + pingpong * (store * share).sum(1, keepdims=True) + c.cluster * (seen.along_tokens * seen.along_weights > 1)
     bytes = (all_rows + many.sum() * n) * problem.k * size + all_rows * n * problem.out.bits / 8 * c.stores * straddled
-    ring = seen.stages * ((tokens * share).sum(1, keepdims=True) + features) * LINE
+    ring = seen.stages * seen.spans * ((tokens * share).sum(1, keepdims=True) + features) * LINE
     memory = bytes / np.minimum(c.memory, active * ring / c.latency * c.in_flight)
     total = c.launch + COUNTER * seen.dynamic + (work ** c.overlap + memory ** c.overlap) ** (1 / c.overlap)
     return (total * seen.factor)[:, 0]

@@ -2,18 +2,20 @@
 that they put first, if it gains enough.
 
 The trees have the form of those in `corrections`. Their answers are added up to the logarithm of a factor, which corrects the clocks that
-`grouped_causes` gives a tile. They know products in 16 bits of more than 2 FEW tokens a group. The host does not know the lengths, so the
-trees ask about the mean length alone. They hold for the card that was measured: on an H100 those of an H200 chose worse than no trees.
+`grouped_causes` gives a tile. They know products in 16 bits; groups of up to 2 FEW tokens have trees and tiles of their own
+(`grouped_few`). The host does not know the lengths, so the trees ask about the mean length alone. They hold for the card that was
+measured: on an H100 those of an H200 chose worse than no trees.
 
 `python -m ptxkit.gemm fit --grouped` grows them from what `grouped --sweep --variants tiles` measured, and keeps them in
-`gemm/cards/fits/NAME.grouped.json`.
+`gemm/cards/fits/NAME.grouped.json`, and those of few tokens in `NAME.grouped-few.json`.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from math import gcd
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from ptxkit.cards import Card, known
 from ..config.grouped import DynamicGroups, StaticGroups
 from ..config.parts import ClusterShape, Pingpong, Tile
 from ..problem.grouped import GroupProblem
-from . import corrections
+from . import corrections, grouped_few
 from .corrections import NONE, Trees, log2
 from .costs import LINE, fit_path
 from .group_tile import GroupTile
@@ -34,8 +36,11 @@ from .grouped_causes import tiles as tiles_of_causes
 from .grouped_lines import pitches, straddles
 from .grouped_tiles import FEW, CostedTile, tiles_of
 
-GAIN = 0.02
-"""What another tile must gain by the trees to take the place of the choice without them."""
+GAIN, GAIN_OF_WHOLE = 0.02, 0.08
+"""What another tile must gain by the trees to take the place of the choice without them; and where rows are whole lines of the L2. For
+those that choice was measured with the extents of models."""
+STEPS = 4
+"""Each doubling of the tokens a group has 2 ** STEPS steps, for which trees are asked once."""
 Values = Any                    # a number or an array of them
 
 
@@ -48,10 +53,18 @@ def further() -> tuple[GroupTile, ...]:
             GroupTile(Tile(128, 160), Pingpong()), GroupTile(Tile(128, 256), scheduler=DynamicGroups()))
 
 
+def few(problem: GroupProblem) -> bool:
+    """Whether groups have few tokens, for which there are other tiles and other trees."""
+    return problem.mean <= 2 * FEW
+
+
 def tiles(problem: GroupProblem, card: Card) -> tuple[GroupTile, ...]:
     """What is chosen from, each once."""
-    costed = (each.tile for each in tiles_of(problem, card))
-    return tuple(dict.fromkeys((*tiles_of_causes(widths_of(problem)), *further(), *costed)))
+    of_few = grouped_few.tiles(problem.mean) if few(problem) else ()
+    if problem.mean <= FEW:
+        return of_few
+    costed = () if of_few else (each.tile for each in tiles_of(problem, card))
+    return tuple(dict.fromkeys((*of_few, *tiles_of_causes(widths_of(problem)), *further(), *costed)))
 
 
 def features(problem: GroupProblem, some: tuple[GroupTile, ...], seen: Columns, clocks: Any) -> dict[str, Values]:
@@ -81,47 +94,76 @@ def judged(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> tu
     return clocks.mean(axis=0), np.stack([np.broadcast_to(found[name], len(some)) for name in NAMES], axis=1).astype(np.float64)
 
 
-def path_of(card: Card) -> Path:
-    """Where the trees of a card are kept."""
+def path_of(card: Card, of_few: bool, beside: Path | None = None) -> Path:
+    """Where the trees of a card are kept; `of_few`: those of few tokens. `beside`: where others are kept."""
     path = fit_path(card.name)
-    return path.with_name(f"{path.stem}.grouped.json")
+    path = path.with_name(f"{path.stem}.grouped.json") if beside is None else beside
+    return path.with_name(f"{path.stem}-few{path.suffix}") if of_few else path
 
 
 @functools.lru_cache(16)
-def of_card(card: Card) -> Trees:
+def of_card(card: Card, of_few: bool) -> Trees:
     """The trees of a card that was measured whole; none of others, whosever constants they have, and of parts of a card."""
-    path, whole = path_of(card), known(card.name)
+    path, whole = path_of(card, of_few), known(card.name)
     return corrections.read(path, NAMES) if whole is not None and whole.sms == card.sms and path.is_file() else NONE
 
 
 def learned(problem: GroupProblem) -> bool:
     """Whether trees learn from such products."""
     stored = problem.by_element or problem.scatter
-    return bare(problem) and problem.mean > 2 * FEW and problem.w_major == "k" and not (stored or problem.empty)
+    return bare(problem) and problem.w_major == "k" and not (stored or problem.empty)
 
 
 def takes(problem: GroupProblem) -> bool:
-    """Whether the trees choose for such products: those whose lines straddle. Where rows are whole lines of the L2, the choice was measured
-    for the extents of models, and has kernels that differ by the lengths; trees alone would take up to 20 % more time there."""
-    return learned(problem) and straddles(problem)
+    """Whether the trees choose for such products: those of few tokens, and those whose lines straddle. Where groups have many tokens and
+    rows are whole lines of the L2, there are kernels that differ by the lengths, and trees alone would take up to 20 % more time."""
+    return learned(problem) and (few(problem) or straddles(problem))
+
+
+def rounded(mean: float) -> float:
+    """The tokens that trees are asked about: about so many, and in as many tiles. The number of rows may be another one at each call of a
+    model, and a choice takes as long as a small product."""
+    step = 2.0 ** (math.floor(math.log2(mean)) - STEPS)
+    return math.ceil(mean / step) * step
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the answer of trees depends on: the choice without them and, of such products as they know, the tokens, extents and pitches."""
+
+    own: GroupTile
+    mean: float
+    groups: int
+    n: int
+    k: int
+    pitches: tuple[int, int]
+    card: Card
+    problem: GroupProblem = field(compare=False)
+
+
+@functools.lru_cache(4096)
+def asked_once(asked: _Asked) -> GroupTile | None:
+    """The tile that the trees put first, if it gains enough over the own one; else None."""
+    problem = copy.copy(asked.problem)
+    problem.mean = asked.mean
+    some = tuple(dict.fromkeys((asked.own, *tiles(problem, asked.card))))
+    clocks, told = judged(problem, some, asked.card)
+    said = np.log(clocks) + of_card(asked.card, few(problem)).logarithm(told)
+    first = int(np.argmin(said))
+    return some[first] if gains(problem, said[first], said[0]) else None
 
 
 def better(problem: GroupProblem, chosen: GroupTile | CostedTile, card: Card) -> GroupTile | CostedTile:
     """The tile that the trees put first, if it gains enough over the one that is chosen without them; else that one."""
-    trees = of_card(card)
-    if not len(trees) or not takes(problem):
+    if not len(of_card(card, few(problem))) or not takes(problem):
         return chosen
     own = chosen.tile if isinstance(chosen, CostedTile) else chosen
-    some = tuple(dict.fromkeys((own, *tiles(problem, card))))
-    clocks, asked = judged(problem, some, card)
-    said = np.log(clocks) + trees.logarithm(asked)
-    first = int(np.argmin(said))
-    return some[first] if gains(said[first], said[0]) else chosen
+    return asked_once(_Asked(own, rounded(problem.mean), problem.groups, problem.n, problem.k, pitches(problem), card, problem)) or chosen
 
 
-def gains(said: float, own: float) -> bool:
+def gains(problem: GroupProblem, said: float, own: float) -> bool:
     """Whether the logarithm of a tile's clocks is enough below that of the choice without trees."""
-    return said < own + math.log(1 - GAIN)
+    return said < own + math.log(1 - (GAIN if straddles(problem) else GAIN_OF_WHOLE))
 
 
 NAMES = ("mean", "groups", "n", "k", "x line", "w line", "y line", *(field.name for field in fields(Columns)), "sorted", "given stages",
@@ -130,4 +172,5 @@ NAMES = ("mean", "groups", "n", "k", "x line", "w line", "y line", *(field.name 
 """The features, in the order of the files."""
 
 
-__all__ = ["NAMES", "better", "features", "further", "gains", "judged", "learned", "of_card", "path_of", "takes", "tiles"]
+__all__ = ["NAMES", "asked_once", "better", "features", "few", "further", "gains", "judged", "learned", "of_card", "path_of", "rounded",
+           "takes", "tiles"]

@@ -21,8 +21,10 @@ from ptxkit.cards import Card
 from ptxkit.measure.figures import quantile
 
 from ..heuristic.corrections import NONE, Trees, write
-from ..heuristic.grouped import alone, untaught
-from ..heuristic.grouped_trees import NAMES, gains, judged, learned, of_card, path_of, takes, tiles
+from ..heuristic.grouped import alone, untaught, usual_tile
+from ..heuristic.grouped_tiles import FEW
+from ..heuristic.grouped_trees import NAMES, few, gains, judged, learned, of_card, path_of, takes, tiles
+from ..problem.grouped import GroupProblem
 from .bench.grouped_cases import case
 from .grow import Growth, grown, joined, parts, weights
 from .measured import DataError
@@ -30,14 +32,14 @@ from .problems import problem_of
 
 FAR = 1.6                       # times the best's time, from which a tile teaches nothing that matters
 FOLDS = 5                       # of the products, each held out of the trees once
-GROWTH = Growth(600, 6, 0.1)
+GROWTH = Growth(900, 7, 0.1)
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """Measured tiles of products, an entry for each: its product, the features, the logarithm of the clocks by causes and by the trees that
-    are kept, its microseconds and those of the product's best. `own`: for each product the microseconds of the choice without trees, its
-    entry or -1, and whether trees choose for it."""
+    are kept, its microseconds and those of the product's best. `own`: for each product, it, and the microseconds of the choice without
+    trees and its entry or -1."""
 
     product: Any
     asked: Any
@@ -60,19 +62,21 @@ def sweep(path: Path) -> Any:
     return found
 
 
-def measured(sweeps: Sequence[Mapping[str, Any]], card: Card, kept: Trees = NONE) -> Tiles:
-    """The tiles in some sweeps, of products whose K no CTAs share. Raises DataError where no product is one that trees learn from."""
+def measured(sweeps: Sequence[Mapping[str, Any]], card: Card, kept: Trees = NONE, of_few: bool = False) -> Tiles | None:
+    """The tiles in some sweeps, of products whose K no CTAs share, `of_few`: those of few tokens. None where no product is one that trees
+    learn from."""
     found: list[tuple[Any, ...]] = []
-    own: list[tuple[float, int, bool]] = []
+    own: list[tuple[GroupProblem, float, int]] = []
     names: list[str] = []
     for row in (row for sweep in sweeps for row in sweep["rows"]):
         problem = problem_of(case(row["case"]))
         times = {one["config"]: float(one["us"]) for one in row["configs"]}
         config = untaught(problem, card)
         chosen = str(config)
-        if not learned(problem) or config.streams or chosen not in times:
+        if not learned(problem) or few(problem) != of_few or config.streams or chosen not in times:
             continue
-        some = {str(each): tile for tile in tiles(problem, card) if (each := alone(tile, problem)) is not None}
+        both = usual_tile(problem, card), *tiles(problem, card)
+        some = {str(each): tile for tile in dict.fromkeys(both) if (each := alone(tile, problem)) is not None}
         swept = {name: tile for name, tile in some.items() if name in times}
         clocks, asked = judged(problem, tuple(swept.values()), card)
         said = np.log(clocks) + kept.logarithm(asked)
@@ -81,11 +85,10 @@ def measured(sweeps: Sequence[Mapping[str, Any]], card: Card, kept: Trees = NONE
         found += [(len(names), asks, logarithm, times[name], best, name == chosen)
                   for name, asks, logarithm in zip(swept, asked, said, strict=True) if math.isfinite(logarithm)]
         place = next((place for place in range(start, len(found)) if found[place][-1]), -1)
-        own.append((times[chosen], place, takes(problem)))
+        own.append((problem, times[chosen], place))
         names.append(row["case"])
     if not found:
-        raise DataError("no product of 16 bits with more than 128 tokens a group was swept: `grouped --sweep --variants tiles` on the card "
-                        "measures some, as of --cases random:1:200")
+        return None
     product, rows, counts, us, least, _ = zip(*found, strict=True)
     return Tiles(np.array(product), np.stack(rows), np.array(counts), np.array(us), np.array(least), own, names)
 
@@ -112,12 +115,12 @@ def regrets(some: Tiles, said: Any) -> tuple[list[float], list[float]]:
     """The time of the choice over that of the best that was measured, by product that trees choose for: without them, and by what they
     said."""
     before, after = [], []
-    for number, (us, place, chooses) in enumerate(some.own):
+    for number, (problem, us, place) in enumerate(some.own):
         mine = np.flatnonzero(some.product == number)
-        if not chooses:
+        if not takes(problem):
             continue
         first = mine[np.argmin(said[mine])]
-        taken = some.us[first] if place < 0 or gains(said[first], said[place]) else us
+        taken = some.us[first] if place < 0 or gains(problem, said[first], said[place]) else us
         before.append(us / some.best[first])
         after.append(taken / some.best[first])
     return before, after
@@ -132,30 +135,40 @@ def told(some: Tiles, said: Any) -> Iterator[str]:
 
 
 def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = None, *, further: bool = False) -> int:
-    """0: grown and kept. 1: the trees choose no better than what is chosen without them, or than those that the card has, and nothing is
-    kept."""
-    kept = of_card(card) if further else NONE
-    if further and not len(kept):
-        raise DataError(f"{card.name} has no trees of groups that could stay: leave out --further")
-    some = measured(sweeps, card, kept)
+    """0: grown and kept, of groups of few tokens, of others, or of both. 1: the trees choose no better than what is chosen without them, or
+    than those that the card has, and nothing is kept. Raises DataError where no product is one that trees learn from."""
+    found = {of_few: some for of_few in (False, True)
+             if (some := measured(sweeps, card, of_card(card, of_few) if further else NONE, of_few)) is not None}
+    if not found:
+        raise DataError("no product was swept that trees learn from, which have operands of 16 bits and nothing fused: `grouped --sweep "
+                        "--variants tiles` on the card measures some, as of --cases random:1:200")
+    lacking = [path_of(card, of_few).name for of_few in found if further and not len(of_card(card, of_few))]
+    if lacking:
+        raise DataError(f"{card.name} has no trees of groups that could stay, {' and '.join(lacking)}: leave out --further")
+    kept = [_fit(some, card, of_few, path_of(card, of_few, output), further) for of_few, some in found.items()]
+    return int(not any(kept))
+
+
+def _fit(some: Tiles, card: Card, of_few: bool, path: Path, further: bool) -> bool:
+    """Whether trees of these tiles are grown and kept."""
     said = unseen(some, card)
     lines = list(told(some, said))
     before, after = regrets(some, said)
     if further:
         before = regrets(some, some.clocks)[1]
         lines.insert(1, f"with the trees that stay: regret {math.exp(float(np.log(before).mean())):.4f}")
-    print("\n".join(lines))
-    if np.log(after).mean() >= np.log(before).mean():
+    print("\n".join([f"{'up to' if of_few else 'more than'} {2 * FEW} tokens a group", *lines]))
+    if not np.log(after).mean() < np.log(before).mean():
         print("there is nothing to be gained")
-        return 1
+        return False
     about = {"device": card.name, "products": len(some.names), "tiles": len(some.us), "held_out": lines}
-    grown_trees = taught(some, np.ones(len(some.us), dtype=bool), card)
+    trees = taught(some, np.ones(len(some.us), dtype=bool), card)
     if further:
-        known = json.loads(path_of(card).read_text(encoding="utf-8"))
+        known = json.loads(path_of(card, of_few).read_text(encoding="utf-8"))
         about |= {name: known[name] + about[name] for name in ("products", "tiles")}
-        grown_trees = joined(kept, grown_trees)
-    write(output or path_of(card), grown_trees, about, NAMES)
-    return 0
+        trees = joined(of_card(card, of_few), trees)
+    write(path, trees, about, NAMES)
+    return True
 
 
 __all__ = ["Tiles", "fit", "measured", "regrets", "sweep", "taught", "told", "unseen"]

@@ -31,7 +31,7 @@ from .grow import Growth, grown, parts, weights
 from .measured import DataError, best_of, configs_of, time_of
 from .problems import described
 
-GROWTH = Growth(200, 4, 0.1)
+GROWTH = Growth(400, 5, 0.1)
 FOLDS = 5
 FAST = 1.12                     # over the best of its product, up to which a configuration teaches anything
 MOST = 0.15                     # of the logarithm of a change that is believed: one measurement can be disturbed

@@ -54,7 +54,7 @@ from ..heuristic.dense import candidates, clocks, heuristic
 from ..heuristic.overlaps import other_begins
 from ..heuristic.space import CLUSTERS_OF_EIGHT
 from ..heuristic.table import forget, keep, kept_at
-from ..heuristic.tuned import kind, knobs
+from ..heuristic.tuned import kind, knobs, tuned
 from ..launch.dense import card_of
 from ..problem.dense import LINE, PREFETCH_STAGES
 from ..problem.dense import Problem as Asked
@@ -219,17 +219,18 @@ def _possible(loads: Loads | CopiedLoads, scheduler: Scheduler) -> Loads | Copie
 
 def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, step: Step, most: int | None = None,
          rounds: int = 12, batch_invariant: bool = False) -> dict[str, Any]:
-    """The entry of one problem: the best configuration's knobs, its times and those of the heuristic's choice and of cuBLAS."""
+    """The entry of one problem: the best configuration's knobs, its times and those of the heuristic's choice and of cuBLAS. What a table
+    has for the problem is among those that are measured last: it stays the entry if it is still the best."""
     wanted = [regimes.REGIMES[name] for name in regime_names]
     field = Field(torch, problem, step, batch_invariant)
-    usual = heuristic(field.asked, field.card)
-    right = field.admit(configurations(field.asked, field.card, most))
+    usual, known = heuristic(field.asked, field.card), tuned(field.asked, field.card, exact=True)
+    right = field.admit(list(dict.fromkeys([*configurations(field.asked, field.card, most), *([known] if known is not None else [])])))
     why = step.begin(f"{problem} in turn")
     if why is not None:
         raise TuneError(why)
     if not right:
         raise TuneError(f"no configuration is right: {next(iter(field.wrong.values()))}")
-    finalists: dict[DenseConfig, None] = {usual: None} if usual in right else {}
+    finalists = dict.fromkeys(config for config in (usual, known) if config is not None and config in right)
     for regime in wanted:
         best = [config for _, config in halving(right, field.times(regime))]
         again = [*best, *(config for one in best[:2] for config in ways(one))]

@@ -189,8 +189,8 @@ def other_label(config: GroupedConfig, few: bool) -> str:
     ("more", "bf16", 1.045, 0.99), ("more", "fp8", 1.03, 1.005)])
 def test_tiles_of_other_results_are_near_the_fastest_and_faster_than_before(what: str, kind: str, share: float, gain: float,
                                                                             monkeypatch: pytest.MonkeyPatch):
-    """In the mean, alike and skewed; a second kernel counts 0.5 us. What was left out of a measurement is left out here. No CTAs share K:
-    there were no such kernels."""
+    """In the mean, alike and skewed; a second kernel counts 0.5 us. Left out is what a measurement left out, and a tile that it did not
+    have: trees take some for few tokens. No CTAs share K: there were no such kernels."""
     monkeypatch.setattr(grouped_stream, "better", lambda *_: None)
     few, beside, gained, left_out = what == "few", [], [], 0
     for word, times in results(OTHER_RESULTS)[what].items():
@@ -206,7 +206,7 @@ def test_tiles_of_other_results_are_near_the_fastest_and_faster_than_before(what
         else:
             left_out += 1
     assert len(beside) > 100
-    assert left_out < 0.08 * len(beside)
+    assert left_out < 0.09 * len(beside)
     assert statistics.geometric_mean(beside) < share
     assert statistics.geometric_mean(gained) > gain
 

@@ -1,0 +1,66 @@
+"""Tiles for groups of few tokens, of which the trees of a card choose (`grouped_trees`).
+
+Where groups have few tokens, most of a product's time is reading weights, and what a tile costs besides decides: how many columns are
+multiplied that have no token, whether CTAs ask a counter for their tiles, how long a K a stage has.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from ..config.budget import STAGE_BYTES
+from ..config.grouped import DynamicGroups, StaticGroups, SwapAB
+from ..config.parts import Cooperative, Pingpong, Swizzle, Tile
+from .group_tile import GroupTile
+
+TOKENS = (8, 16, 32, 48, 64, 96, 128, 192, 256)
+"""Tokens of swapped tiles."""
+SHAPES = ((64, Cooperative(1), 256), (128, Cooperative(1), 128), (128, Cooperative(2), 256), (256, Cooperative(2), 192))
+"""Features of swapped tiles, the warpgroups that share them, and the most tokens that these have registers for."""
+ROUNDED_FROM, WHOLE_TO = 32, 64
+"""Swapped tiles multiply only the columns that have tokens, in steps of 16, from 32 tokens on; all of them up to 64."""
+DEEP_TO = 32
+"""The most tokens of tiles whose stages have twice as much of K."""
+HALF_FULL, MOST_OFTEN = 0.5, 4
+"""Tiles have room for half the tokens of a group at least, and for so many times as many at most, or for 16."""
+TALL, TALLEST = 24, 48
+"""Tokens a group from which tiles have 128 rows of tokens, and 192."""
+
+
+def tokens_of(mean: float) -> tuple[int, ...]:
+    """The tokens of swapped tiles for groups of so many."""
+    return tuple(size for size in TOKENS if HALF_FULL * mean <= size <= max(16, MOST_OFTEN * mean))
+
+
+def tiles(mean: float) -> tuple[GroupTile, ...]:
+    """What is chosen from for operands of 16 bits."""
+    return _tiles(tokens_of(mean), mean >= TALL, mean >= TALLEST)
+
+
+@functools.lru_cache(64)
+def _tiles(tokens: tuple[int, ...], tall: bool, tallest: bool) -> tuple[GroupTile, ...]:
+    return (*_swapped(tokens), *_rows(tall, tallest))
+
+
+def _swapped(tokens: tuple[int, ...]) -> Iterator[GroupTile]:
+    in_turn = Swizzle(size=1)
+    orders = StaticGroups(order=in_turn), DynamicGroups(order=in_turn), DynamicGroups(True, order=in_turn)
+    every, rounded = SwapAB(), SwapAB(16)
+    for BN in tokens:
+        for BM, how in ((BM, how) for BM, how, most in SHAPES if most >= BN):
+            for columns in (every,) if BN < ROUNDED_FROM else (every, rounded) if BN <= WHOLE_TO else (rounded,):
+                for scheduler in orders[:3 if BN > WHOLE_TO else 2]:
+                    for spans in (1, 2) if BN <= DEEP_TO and BM < 256 else (1,):
+                        yield GroupTile(Tile(BM, BN, spans * STAGE_BYTES // 2), how, tokens=columns, scheduler=scheduler)
+
+
+def _rows(tall: bool, tallest: bool) -> Iterator[GroupTile]:
+    for BM, BN in ((64, 128), (64, 192), (64, 256), *(((128, 128), (128, 192), (128, 256)) if tall else ()),
+                   *(((192, 128), (192, 192)) if tallest else ())):
+        for how in (Cooperative(), Pingpong()) if BM == 64 or (BM == 128 and BN <= 192) else (Cooperative(),):
+            for scheduler in (StaticGroups(), DynamicGroups()):
+                yield GroupTile(Tile(BM, BN), how, scheduler=scheduler)
+
+
+__all__ = ["tiles", "tokens_of"]
