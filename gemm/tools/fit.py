@@ -179,11 +179,15 @@ def _check(options: argparse.Namespace) -> None:
     fixed = options.start or options.keep is not None or options.rounds is not None
     if options.grouped and options.overlaps:
         raise UsageError("--grouped and --overlaps are trees of different products, from different records: give one of the two")
-    if options.grouped and fixed:
-        raise UsageError("--grouped takes no --start, --keep or --rounds: it grows a fixed number of trees, --further beside those of "
-                         "its card")
+    if options.grouped and (fixed or options.turns != TURNS):
+        raise UsageError("--grouped takes no --start, --keep, --rounds or --turns: it grows a fixed number of trees, --further beside "
+                         "those of its card")
     if options.overlaps and (fixed or options.further or options.turns != TURNS):
         raise UsageError("--overlaps takes no --further, --start, --keep, --rounds or --turns: it grows a fixed number of trees anew")
+    if options.further and options.turns != TURNS:
+        raise UsageError("--further keeps the constants: --turns is for a fit of them anew")
+    if options.keep is not None and not options.further:
+        raise UsageError("--keep is for --further: a fit anew keeps no trees")
     if options.start and not options.further:
         raise UsageError(f"--start {options.start} is for --further: constants that are fitted anew begin with those of {options.card}")
 

@@ -240,6 +240,8 @@ def test_a_choice_is_taught_further_where_that_helps(tmp_path, monkeypatch, caps
 
 @pytest.mark.parametrize(("words", "status", "sentence"), [
     (["--start", "h100"], 2, "--start h100 is for --further"),
+    (["--keep", "3"], 2, "--keep is for --further"),
+    (["--further", "--turns", "3"], 2, "--further keeps the constants"),
     (["--further", "--start", "h20"], 1, "NVIDIA H20 has no constants of its own; NVIDIA H100 80GB HBM3 and NVIDIA H200 have")])
 def test_what_a_fit_cannot_start_with_is_a_sentence(tmp_path, capsys, words, status, sentence):
     data = tmp_path / "data.json.gz"

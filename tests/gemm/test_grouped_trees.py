@@ -301,11 +301,11 @@ def _parser(module):
     return parser
 
 
-@pytest.mark.parametrize("more", [["--start", "h100"], ["--keep", "3"], ["--rounds", "9"]])
+@pytest.mark.parametrize("more", [["--start", "h100"], ["--keep", "3"], ["--rounds", "9"], ["--turns", "3"]])
 def test_options_of_dense_trees_are_refused(more, capsys, tmp_path):
     (tmp_path / "s.json").write_text('{"device": {"name": "NVIDIA H200"}, "rows": []}')
     assert main(["fit", "--grouped", "--card", "h200", *more, str(tmp_path / "s.json")]) != 0
-    assert "--grouped takes no --start, --keep or --rounds: it grows a fixed number of trees" in capsys.readouterr().err
+    assert "--grouped takes no --start, --keep, --rounds or --turns: it grows a fixed number of trees" in capsys.readouterr().err
 
 
 def test_a_sweep_has_no_other_variants(capsys):
