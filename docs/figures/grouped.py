@@ -12,6 +12,7 @@ from .records import MEANS, Figure, block, ceilings, count_of, digits, header, p
 
 GROUPED = "2026-11-24-h200-grouped"
 GROUPED_RANDOM, RANDOM_H200 = "2026-11-26-h100-grouped-random", "2026-11-29-h200-grouped-random"
+FEW = "2026-11-30-h200-grouped-few"
 SHARING = "2026-11-29-h200-grouped-stream-k"
 DEEP_GEMM = "2026-11-27-h100-deepgemm"
 WEIGHTS, WEIGHTS_H200 = "2026-11-26-h100-weight-gradients", "2026-11-28-h200-weight-gradients"
@@ -46,8 +47,8 @@ def grouped_case(case: str) -> Figure:
 RANDOM: dict[str, Callable[[], list[float]]] = {
     "grouped-random": lambda: [row[2] for row in record(GROUPED_RANDOM)["random"]["rows"]],
     "grouped-random.fresh": lambda: [row[2] for row in record(GROUPED_RANDOM)["random"]["fresh rows"]],
-    **{f"grouped-random.h200.{seed}": functools.partial(lambda seed: list[float](record(RANDOM_H200)[f"random:{seed}:160:any8"]), seed)
-       for seed in (8871, 8891, 8901, 8911, 8921, 8931, 8941)},
+    **{f"grouped-random.h200.{seed}": functools.partial(lambda name, seed: list[float](record(name)[f"random:{seed}:160:any8"]), name, seed)
+       for name, seeds in ((RANDOM_H200, (8871, 8891, 8901, 8911, 8921, 8931, 8941)), (FEW, (8951, 8961))) for seed in seeds},
 }
 """How much longer torch takes, of group products with random lengths, by the title of their figures."""
 
@@ -71,6 +72,21 @@ def sharing_table() -> str:
     lines = header("products | " + " | ".join(found["columns"]))
     lines += [f"| {what} | {' | '.join(str(value) if isinstance(value, int) else f'{value:.3f}' for value in row)} |"
               for what, row in found.items() if what != "columns"]
+    return block(lines)
+
+
+def few_table() -> str:
+    """What trees gain for groups of few tokens, where they choose another tile."""
+    lines = header("products | other tile | time beside before: mean | least | most | more than 3 % slower | torch / ours before | now")
+    kinds: dict[str, Callable[[int, int], bool]] = {
+        "all": lambda tokens, k: True, "up to 16 tokens": lambda tokens, k: tokens <= 16, "17 to 64": lambda tokens, k: 16 < tokens <= 64,
+        "65 to 128": lambda tokens, k: tokens > 64, "K up to 256": lambda tokens, k: k <= 256, "K over 1,024": lambda tokens, k: k > 1024}
+    for title, wanted in kinds.items():
+        found = [row for row in record(FEW)["rows"] if wanted(int(row[0].split("x")[1]), int(row[0].split(":")[0].split("x")[3]))]
+        now, before = ([row[3] / row[place] for row in found] for place in (1, 2))
+        times = [row[1] / row[2] for row in found]
+        lines.append(f"| {title} | {len(found)} | {geometric_mean(times):.3f} | {min(times):.3f} | {max(times):.3f} | "
+                     f"{sum(time > 1.03 for time in times)} | {geometric_mean(before):.2f} | {geometric_mean(now):.2f} |")
     return block(lines)
 
 
@@ -171,6 +187,8 @@ FIGURES: dict[str, Figure] = {
        for card, name in (("", GROUPED_RANDOM), ("h200.", RANDOM_H200))},
     "grouped.tiles": tiles_table,
     "grouped.sharing": sharing_table,
+    "grouped.few": few_table,
+    "grouped.few.cases": lambda: str(record(FEW)["cases"]),
     "moe.table": moe_table,
     "moe.rows": lambda: str(len(record(MOE)["rows"])),
     **{f"{title}.{which}": figure for title, name in (("moe", MOE), ("moe.h200", MOE_H200))

@@ -18,7 +18,7 @@ BURST = "2026-11-23-h200-burst"
 KINDS = {
     "aligned": ("random:6501:150:aligned", "random:7911:150:aligned", "N, K multiples of 64", "#3a7d00"),
     "any8": ("random:6502:150:any8", "random:7912:150:any8", "N, K multiples of 8", "#1f6fb4"),
-    "batched": ("random:6503:100 and 6703:150:any8:batched", "random:7913:150:any8:batched", "the same, batches of 2 to 128",
+    "batched": ("random:6503:100 and 6703:150:any8:batched", "random:8013:150:any8:batched", "the same, batches of 2 to 128",
                 "#7a5aa6"),
     "e4m3": ("random:6604:150 --dtype e4m3", "random:7604:150 --dtype e4m3", "e4m3, one scale, multiples of 16", "#c96a00"),
     "tf32": ("random:6605:150 --dtype f32", "random:7605:150 --dtype f32", "tf32, multiples of 4", "#b04a5a"),
