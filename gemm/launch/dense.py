@@ -65,15 +65,14 @@ class Maps:
         self.encoded: tuple[EncodedTensorMap, ...] = ()
 
     def at(self, *pointers: int) -> tuple[EncodedTensorMap, ...]:
-        """The maps of arrays at these addresses."""
-        found: list[EncodedTensorMap | None] = []
-        for i, (wanted, pointer) in enumerate(zip(self.fields, pointers, strict=False)):
-            if wanted is None:
-                found.append(None)
-            else:
-                found.append(self.encoded[i].at(pointer) if self.encoded else encode_tiled(wanted, pointer))
-        other = next((one for one in found if one is not None), None) or _NO_MAP
-        every = tuple(one or other for one in found)
+        """The maps of arrays at these addresses. Weights, for one, are where they were."""
+        if self.encoded:
+            found = [wanted and (one if one.pointer == pointer else one.at(pointer))
+                     for wanted, one, pointer in zip(self.fields, self.encoded, pointers, strict=False)]
+        else:
+            found = [wanted and encode_tiled(wanted, pointer) for wanted, pointer in zip(self.fields, pointers, strict=False)]
+        other = next((one for one in found if one is not None), _NO_MAP)
+        every = tuple([one or other for one in found])
         self.encoded = self.encoded or every
         return every
 

@@ -44,6 +44,8 @@ ADDRESSES = {"x": ("x_pointer",), "gather": ("x_numbers",), "scatter": ("scatter
 
 LAYOUTS = tuple(layout for layout in NAMES if layout != "ptr_array")
 """The layouts whose matrices are parts of arrays."""
+LOADED = 16
+"""Bytes that are loaded or stored at once. Whether x, w, out and scales begin at a multiple of it decides how, or that they are refused."""
 WRITTEN = ("out", "out_scale")
 """The arrays of a product of groups that a launch writes."""
 _workspaces = Workspaces()
@@ -154,16 +156,19 @@ class GroupLaunch:
     __slots__ = ("kernels", "placed", "plan", "update")
 
     def __init__(self, plan: GroupPlan, arrays: GroupArrays) -> None:
+        self.plan = plan
+        self.kernels = [(each, each.at(arrays), tuple(each.scalars(plan.problem, arrays)), each.templates_at(arrays))
+                        for each in plan.kernels]
+        self.update = self._update(arrays) if plan.kernels[0].updater is not None else ()
+        self.placed: tuple[int, list[Placed]] = (-1, [])
+
+    def _update(self, arrays: GroupArrays) -> tuple[Any, ...]:
+        """The arguments of the kernel that makes maps but for the workspace, which is the last one."""
         def pointer(name: str) -> int:
             array = getattr(arrays, name, None)
             return 0 if array is None else array.pointer
 
-        self.plan = plan
-        self.kernels = [(each, each.at(arrays), tuple(each.scalars(plan.problem, arrays)), each.templates_at(arrays))
-                        for each in plan.kernels]
-        first = plan.kernels[0]
-        self.update = tuple(plan.problem.update_arguments(pointer).values())[:-1] if first.updater is not None else ()
-        self.placed: tuple[int, list[Placed]] = (-1, [])
+        return tuple(self.plan.problem.update_arguments(pointer).values())[:-1]
 
     def run(self, stream: int) -> None:
         """Launch on a stream."""
@@ -382,14 +387,13 @@ def _checked(arrays: GroupArrays, options: GroupOptions, config: GroupedConfig |
 def prepare(arrays: GroupArrays, options: GroupOptions,
             config: GroupedConfig | None) -> GroupLaunch | GroupLaunches[GroupLaunch] | ClearedGroups | None:
     """The launch of these arrays; None if nothing is to be written."""
-    arrays = settled(arrays)
-    named = arrays.named()
-    ordinal = same_device(named)
-    apart = arrays.out.pointer % 16 > 0
-    shapes = (tuple((name, array.shape, array.strides, array.dtype) for name, array in named), options, ordinal, config, apart)
+    apart = tuple([array is not None and array.pointer % LOADED > 0 for array in (arrays.x, arrays.w, *arrays[3:6])])
+    shapes = tuple([array and array[1:5] for array in arrays]), apart, options, config
     plan = _plans.get(shapes)
-    mapped = [array for name, array in named if name in ("x", "w", "out") or (name in ("x_scale", "w_scale") and len(array.shape) > 1)]
-    if plan is None or any(array.pointer % 16 for array in mapped):
+    if plan is None:
+        arrays = settled(arrays)
+        named = arrays.named()
+        ordinal = same_device(named)
         problem = _checked(arrays, options, config)
         if problem.empty:
             return ClearedGroups(problem, arrays, ordinal) if problem.clears else None
@@ -399,7 +403,7 @@ def prepare(arrays: GroupArrays, options: GroupOptions,
         plan = _plans[shapes] = GroupPlan(problem, ordinal, config)
         plan.spans = Spans(arrays, *map(GroupArrays._fields.index, WRITTEN))
     elif not plan.spans.apart(arrays):
-        refuse_overlap(named, WRITTEN)
+        refuse_overlap(settled(arrays).named(), WRITTEN)
     return GroupLaunch(plan, arrays)
 
 

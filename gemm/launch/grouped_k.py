@@ -145,11 +145,12 @@ def _out(a: ArrayView, b: ArrayView, lengths: ArrayView, out: Any, out_dtype: An
 
 def prepare(arrays: ArraysAlongK, accumulate: bool, config: GroupedKConfig | None) -> Any:
     """The launch of these arrays; None if nothing changes."""
-    named = arrays.named()
-    ordinal = same_device(named)
-    shapes = (tuple((array.shape, array.strides, array.dtype) for _, array in named), accumulate, ordinal, config)
+    apart = tuple([array.pointer % 16 > 0 for array in (arrays.a, arrays.b, arrays.out)])
+    shapes = tuple([array[1:5] for array in arrays]), apart, accumulate, config
     plan = _plans.get(shapes)
-    if plan is None or any(array.pointer % 16 for name, array in named if name != "lengths"):
+    if plan is None:
+        named = arrays.named()
+        ordinal = same_device(named)
         problem = ProblemAlongK(arrays, accumulate)
         if problem.empty or (not problem.rows and accumulate):
             return None
@@ -164,7 +165,7 @@ def prepare(arrays: ArraysAlongK, accumulate: bool, config: GroupedKConfig | Non
         plan = _plans[shapes] = Plan(problem, ordinal, config)
         plan.spans = Spans(arrays, ArraysAlongK._fields.index("out"))
     elif not plan.spans.apart(arrays):
-        refuse_overlap(named)
+        refuse_overlap(arrays.named())
     return Launch(plan, arrays)
 
 
