@@ -96,7 +96,10 @@ def untaught(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
 
 def usual_tile(problem: GroupProblem, card: Card) -> GroupTile:
     """The tile that a plain product of 16 bits has without trees, and where no CTAs share a K."""
-    chosen = _plain(problem, card)
+    return _tile(_plain(problem, card))
+
+
+def _tile(chosen: GroupTile | CostedTile) -> GroupTile:
     return chosen.tile if isinstance(chosen, CostedTile) else chosen
 
 
@@ -108,8 +111,12 @@ def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig
         tile = replace(tile, store=Direct(1)) if problem.by_element else tile
         return tile.config(problem.operands, problem.sums, loads_of(problem), False, order=problem.options.order)
     chosen = (_quantised if problem.quantised else _promoted if problem.promote else _plain)(problem, card)
-    chosen = grouped_trees.better(problem, chosen, card) if taught else chosen
-    streamed = grouped_stream.better(chosen.tile if isinstance(chosen, CostedTile) else chosen, problem, card)
+    before = grouped_trees.few(problem)         # trees of few tokens have seen no product whose K CTAs share
+    streamed = grouped_stream.better(_tile(chosen), problem, card) if before else None
+    if taught and streamed is None:
+        chosen = grouped_trees.better(problem, chosen, card)
+    if not before:
+        streamed = grouped_stream.better(_tile(chosen), problem, card)
     if streamed is not None:
         return _configured(streamed, problem, replace(loads_of(problem), l2_prefetch_stages=0))
     if isinstance(chosen, GroupTile):

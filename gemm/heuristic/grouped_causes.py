@@ -58,7 +58,7 @@ STAGING = 32 << 10
 NARROW = 256
 """Features of the widest tile."""
 BYTES = 2
-"""Of an element of the operands whose tiles say how much of K a stage has."""
+"""Of an element of the operands whose tiles are seen as they are."""
 EVEN = 2048
 """Features of the widest results that have tiles of an even share of them: of wider ones the last tile is a small part."""
 
@@ -103,7 +103,9 @@ class Columns:
     spans: Any                                  # times 128 bytes of K in a stage
 
     @classmethod
-    def of(cls, some: tuple[GroupTile, ...], card: Card) -> Columns:
+    def of(cls, some: tuple[GroupTile, ...], card: Card, *, as_they_are: bool = False) -> Columns:
+        """`as_they_are`: of operands of 16 bits, with the warpgroups that a tile names and the K of its stages. Else tiles have the usual
+        warpgroups and stages, by which the limits of shared K were measured."""
         found = []
         for each in some:
             tile, cluster, swap, pingpong = each.tile, each.scheduler.cluster, each.swap_ab, isinstance(each.schedule, Pingpong)
@@ -111,8 +113,9 @@ class Columns:
             along = (cluster.n, cluster.m) if swap else (cluster.m, cluster.n)
             ring = SHARED_LIMIT - (0 if swap else STAGING)
             factor = SWAPPED if swap else NARROW_PINGPONG if pingpong and tile.BN == 128 else 1.0
-            warpgroups = 1 if isinstance(each.schedule, Pingpong) else each.schedule.warpgroups or default_warpgroups(tile.BM)
-            spans = max(1, tile.BK * BYTES // STAGE_BYTES)
+            named = 1 if isinstance(each.schedule, Pingpong) else each.schedule.warpgroups * as_they_are
+            warpgroups = named or default_warpgroups(tile.BM)
+            spans = max(1, tile.BK * BYTES // STAGE_BYTES) if as_they_are else 1
             found.append((tokens, features, tile.BM // ROWS // warpgroups, *along, swap, not each.n_granularity, pingpong,
                           isinstance(each.scheduler, DynamicGroups), card.resident(cluster.size),
                           ring // ((tile.BM + tile.BN) * STAGE_BYTES * spans), factor, spans))

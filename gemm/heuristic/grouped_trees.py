@@ -37,10 +37,12 @@ from .grouped_lines import pitches, straddles
 from .grouped_tiles import FEW, CostedTile, tiles_of
 
 GAIN, GAIN_OF_WHOLE = 0.02, 0.08
-"""What another tile must gain by the trees to take the place of the choice without them; and where rows are whole lines of the L2. For
-those that choice was measured with the extents of models."""
+"""What another tile must gain by the trees to take the place of the choice without them; and where no line straddles. There that choice was
+measured, with the extents of models."""
 STEPS = 4
 """Each doubling of the tokens a group has 2 ** STEPS steps, for which trees are asked once."""
+WIDEST_STEP, LEAST = 64, 2.0 ** -20
+"""Tokens of the widest step, a divisor of those of all tall tiles; and the fewest that trees are asked about."""
 Values = Any                    # a number or an array of them
 
 
@@ -88,16 +90,16 @@ def features(problem: GroupProblem, some: tuple[GroupTile, ...], seen: Columns, 
 
 def judged(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> tuple[Any, Any]:
     """The clocks of a launch by the causes, in the mean over the lengths that are counted, and the features [tiles, NAMES]."""
-    seen = Columns.of(some, card)
+    seen = Columns.of(some, card, as_they_are=True)
     clocks = clocks_of(problem, seen, card)
     found = features(problem, some, seen, clocks)
     return clocks.mean(axis=0), np.stack([np.broadcast_to(found[name], len(some)) for name in NAMES], axis=1).astype(np.float64)
 
 
-def path_of(card: Card, of_few: bool, beside: Path | None = None) -> Path:
-    """Where the trees of a card are kept; `of_few`: those of few tokens. `beside`: where others are kept."""
+def path_of(card: Card, of_few: bool, output: Path | None = None) -> Path:
+    """Where the trees of a card are kept, or those of a fit to `output`; `of_few`: those of few tokens, which lie beside the others."""
     path = fit_path(card.name)
-    path = path.with_name(f"{path.stem}.grouped.json") if beside is None else beside
+    path = path.with_name(f"{path.stem}.grouped.json") if output is None else output
     return path.with_name(f"{path.stem}-few{path.suffix}") if of_few else path
 
 
@@ -123,7 +125,8 @@ def takes(problem: GroupProblem) -> bool:
 def rounded(mean: float) -> float:
     """The tokens that trees are asked about: about so many, and in as many tiles. The number of rows may be another one at each call of a
     model, and a choice takes as long as a small product."""
-    step = 2.0 ** (math.floor(math.log2(mean)) - STEPS)
+    mean = max(mean, LEAST)
+    step = min(2.0 ** (math.floor(math.log2(mean)) - STEPS), WIDEST_STEP)
     return math.ceil(mean / step) * step
 
 

@@ -127,7 +127,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "--variants tiles` measured: JSON")
     parser.add_argument("--overlaps", action="store_true", help="the trees that say when the next kernel begins instead, from what "
                         "`sample --overlaps` measured")
-    parser.add_argument("--output", type=output_path, metavar="FILE", help="where to keep them (default: with the shipped ones)")
+    parser.add_argument("--output", type=output_path, metavar="FILE",
+                        help="where to keep them (default: with the shipped ones); of --grouped, those of few tokens lie beside: "
+                        "t-few.json beside t.json")
     parser.set_defaults(run=command)
 
 

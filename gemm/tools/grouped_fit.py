@@ -151,13 +151,17 @@ def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = N
 
 def _fit(some: Tiles, card: Card, of_few: bool, path: Path, further: bool) -> bool:
     """Whether trees of these tiles are grown and kept."""
+    what, taken = f"{'up to' if of_few else 'more than'} {2 * FEW} tokens a group", sum(takes(problem) for problem, *_ in some.own)
+    if len(some.own) < FOLDS or not taken:
+        print(f"{what}: {len(some.own)} products, and trees would choose for {taken} of them: {FOLDS} and 1 are the least")
+        return False
     said = unseen(some, card)
     lines = list(told(some, said))
     before, after = regrets(some, said)
     if further:
         before = regrets(some, some.clocks)[1]
         lines.insert(1, f"with the trees that stay: regret {math.exp(float(np.log(before).mean())):.4f}")
-    print("\n".join([f"{'up to' if of_few else 'more than'} {2 * FEW} tokens a group", *lines]))
+    print("\n".join([what, *lines]))
     if not np.log(after).mean() < np.log(before).mean():
         print("there is nothing to be gained")
         return False

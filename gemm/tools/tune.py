@@ -53,7 +53,7 @@ from ..config.parts import (
 from ..heuristic.dense import candidates, clocks, heuristic
 from ..heuristic.overlaps import other_begins
 from ..heuristic.space import CLUSTERS_OF_EIGHT
-from ..heuristic.table import forget, keep, kept_at
+from ..heuristic.table import also_read, forget, keep, kept_at
 from ..heuristic.tuned import kind, knobs, tuned
 from ..launch.dense import card_of
 from ..problem.dense import LINE, PREFETCH_STAGES
@@ -248,6 +248,7 @@ def tune(torch: Any, problem: Problem, regime_names: Sequence[str], *, step: Ste
 def run(problems: Sequence[Problem], path: Path, *, regime: str = "auto", seconds: float | None = None, most: int | None = None,
         batch_invariant: bool = False, step: Step, say: Callable[[str], None] = print) -> None:
     """Tunes the problems in turn, adding each to the table; begins no further one after `seconds`."""
+    also_read(path)
     torch = bench.library()
     card = card_of(driver.current_device())
     begin = time.perf_counter()

@@ -12,7 +12,7 @@ import pytest
 
 from ptxkit.gemm.config.grouped import GroupedConfig, StaticGroups, SwapAB
 from ptxkit.gemm.config.parts import BlockScaled, Pingpong
-from ptxkit.gemm.heuristic import grouped_stream
+from ptxkit.gemm.heuristic import grouped_stream, grouped_trees
 from ptxkit.gemm.heuristic.grouped import heuristic
 from ptxkit.gemm.heuristic.grouped_tiles import FEW, STATIC_BLOCKS, CostedTile, cost_of, static_pays, tiles_of
 from ptxkit.gemm.launch.ptr_array import PointerArrays, PointerProblem
@@ -189,9 +189,10 @@ def other_label(config: GroupedConfig, few: bool) -> str:
     ("more", "bf16", 1.045, 0.99), ("more", "fp8", 1.03, 1.005)])
 def test_tiles_of_other_results_are_near_the_fastest_and_faster_than_before(what: str, kind: str, share: float, gain: float,
                                                                             monkeypatch: pytest.MonkeyPatch):
-    """In the mean, alike and skewed; a second kernel counts 0.5 us. Left out is what a measurement left out, and a tile that it did not
-    have: trees take some for few tokens. No CTAs share K: there were no such kernels."""
+    """In the mean, alike and skewed; a second kernel counts 0.5 us. What was left out of a measurement is left out here. No CTAs share
+    K, and no trees choose: there were no such kernels."""
     monkeypatch.setattr(grouped_stream, "better", lambda *_: None)
+    monkeypatch.setattr(grouped_trees, "better", lambda problem, chosen, card: chosen)
     few, beside, gained, left_out = what == "few", [], [], 0
     for word, times in results(OTHER_RESULTS)[what].items():
         if word.split(":skewed")[0].partition(":")[2] != kind:
@@ -206,7 +207,7 @@ def test_tiles_of_other_results_are_near_the_fastest_and_faster_than_before(what
         else:
             left_out += 1
     assert len(beside) > 100
-    assert left_out < 0.09 * len(beside)
+    assert left_out < 0.08 * len(beside)
     assert statistics.geometric_mean(beside) < share
     assert statistics.geometric_mean(gained) > gain
 

@@ -9,12 +9,15 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import example as tried
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit.cards import CARDS, H200
 from ptxkit.gemm.__main__ import main
+from ptxkit.gemm.config.budget import default_warpgroups
 from ptxkit.gemm.config.grouped import GroupedConfig
+from ptxkit.gemm.config.parts import Pingpong
 from ptxkit.gemm.heuristic import grouped_causes, grouped_few, grouped_trees
 from ptxkit.gemm.heuristic.grouped import alone, heuristic, untaught, usual_tile
 from ptxkit.gemm.heuristic.grouped_tiles import CostedTile
@@ -22,7 +25,7 @@ from ptxkit.gemm.launch.grouped import check_config
 from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
 from ptxkit.gemm.tools import grouped_fit
 from ptxkit.gemm.tools.bench.grouped_candidates import taught_candidates
-from ptxkit.gemm.tools.bench.grouped_cases import Case, random_cases
+from ptxkit.gemm.tools.bench.grouped_cases import Case, case, random_cases
 from ptxkit.gemm.tools.grouped_example import example
 from ptxkit.gemm.tools.grow import Growth
 from ptxkit.gemm.tools.measured import DataError
@@ -83,14 +86,40 @@ def test_whole_lines_keep_the_choice_of_models_unless_much_is_gained():
         assert tuple(grouped_trees.gains(each, math.log(1 - gain), 0.0) for each in (straddling, whole)) == wins
 
 
-@given(st.floats(0.05, 1024.0, exclude_min=True))
+@given(st.floats(1e-6, 16_384.0))
+@tried(5e-324)
+@tried(2049.0)
 def test_trees_are_asked_about_as_many_tiles(mean):
     near = grouped_trees.rounded(mean)
-    assert mean <= near <= mean * (1 + 2.0 ** -grouped_trees.STEPS)
     assert grouped_trees.rounded(near) == near
-    for tokens in (64, 128, 192, 256) if mean > 16 else (8, 16):
+    mean = max(mean, grouped_trees.LEAST)
+    assert mean <= near <= mean * (1 + 2.0 ** -grouped_trees.STEPS)
+    for tokens in (64, 128, 192, 256, *(size for size in grouped_few.TOKENS if mean <= 128)):
         assert math.ceil(mean / tokens) == math.ceil(near / tokens)
     assert (mean <= 64, mean <= 128) == (near <= 64, near <= 128)
+
+
+def test_few_tokens_of_any_mean_have_a_choice():
+    arrays = arrays_of(Case(64, 97, 1000, 2056))
+    assert heuristic(GroupProblem(arrays, GroupOptions(mean_tokens=5e-324)), H200)
+
+
+def test_trees_take_no_shared_k_away():
+    """They have seen no product whose K CTAs share."""
+    sharing = [one for one in random_cases(5, 600) if one.tokens <= 128 and untaught(problem_of(one), H200).streams]
+    assert len(sharing) > 10
+    assert all(heuristic(problem_of(one), H200) == untaught(problem_of(one), H200) for one in sharing)
+
+
+def test_only_trees_see_tiles_as_they_are():
+    """What limits of shared K were measured by stays as it was, on every card and for elements of 8 bits."""
+    some = tuple(TILES)
+    usual, there = (grouped_causes.Columns.of(some, H200, as_they_are=each) for each in (False, True))
+    assert (usual.spans == 1).all()
+    for tile, blocks, spans in zip(some, there.blocks, there.spans, strict=True):
+        assert spans == max(1, tile.tile.BK // 64)
+        warpgroups = 1 if isinstance(tile.schedule, Pingpong) else tile.schedule.warpgroups or default_warpgroups(tile.tile.BM)
+        assert blocks == tile.tile.BM // 64 // warpgroups
 
 
 def test_trees_are_asked_once_about_rows_that_are_about_as_many():
@@ -245,6 +274,19 @@ def test_only_trees_of_what_was_swept_are_grown(tmp_path, monkeypatch):
     monkeypatch.setattr(grouped_fit, "GROWTH", FEWER)
     assert grouped_fit.fit([sweep(swapped_is_slower, 20, FEW)], H200, tmp_path / "t.json") == 0
     assert [path.name for path in tmp_path.iterdir()] == ["t-few.json"]
+
+
+@pytest.mark.parametrize(("many", "sentence"), [
+    (["5x500x1000x1000"], "more than 128 tokens a group: 1 products, and trees would choose for 1 of them"),
+    ([f"8x{tokens}x1024x1024" for tokens in range(300, 900, 100)], "128 tokens a group: 6 products, and trees would choose for 0 of them")])
+def test_too_few_products_of_one_kind_are_no_obstacle(many, sentence, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(grouped_fit, "GROWTH", FEWER)
+    both = sweep(swapped_is_slower, 20, FEW)
+    both["rows"] += sweep(swapped_is_faster, 20, [case(one) for one in many])["rows"]
+    assert grouped_fit.fit([both], H200, tmp_path / "t.json") == 0
+    assert sentence in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["t-few.json"]
+    assert grouped_fit.fit([sweep(swapped_is_slower, 2, FEW)], H200, tmp_path / "u.json") == 1
 
 
 def test_further_trees_keep_what_the_card_has_learned(tmp_path, capsys, monkeypatch):

@@ -161,6 +161,25 @@ def test_the_fastest_right_configuration_wins(monkeypatch, text):
     assert entry["wrong"] == 3
 
 
+def test_what_a_table_has_stays_if_it_is_the_best(monkeypatch, tmp_path):
+    """Also one that the model puts behind those that are tried, in the table that is added to."""
+    one, path = problem("4096"), tmp_path / "table.json"
+    asked = described(one)
+    known = tune.configurations(asked, H200)[60]
+    table = Table.of(CARD)
+    table.put(kind(asked), (one.m, one.n, one.k), {"config": knobs(known, asked)})
+    table.write(path)
+    card = Card()
+    field(monkeypatch, card, lambda config: 5.0 if config == known else 10.0)
+    monkeypatch.setattr(tune.bench, "library", lambda: card.torch)
+    said: list[str] = []
+    tune.run([one], path, regime="burst", most=10, step=watch.Step(), say=said.append)
+    entry, = Table.read(path).entries[kind(asked)].values()
+    assert revive(entry["config"], asked) == known
+    assert entry["measured"]["burst"]["us"] == pytest.approx(5.0)
+    assert entry["measured"]["burst"]["heuristic_us"] == pytest.approx(10.0)
+
+
 # The configurations.
 
 
