@@ -111,11 +111,11 @@ def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig
         tile = replace(tile, store=Direct(1)) if problem.by_element else tile
         return tile.config(problem.operands, problem.sums, loads_of(problem), False, order=problem.options.order)
     chosen = (_quantised if problem.quantised else _promoted if problem.promote else _plain)(problem, card)
-    before = grouped_trees.few(problem)         # trees of few tokens have seen no product whose K CTAs share
-    streamed = grouped_stream.better(_tile(chosen), problem, card) if before else None
+    few = grouped_trees.few(problem)            # whose trees have seen no product whose K CTAs share
+    streamed = grouped_stream.better(_tile(chosen), problem, card) if few else None
     if taught and streamed is None:
         chosen = grouped_trees.better(problem, chosen, card)
-    if not before:
+    if not few:
         streamed = grouped_stream.better(_tile(chosen), problem, card)
     if streamed is not None:
         return _configured(streamed, problem, replace(loads_of(problem), l2_prefetch_stages=0))

@@ -34,7 +34,7 @@ from ..scheduler.grouped import Order
 from .dense import Maps, card_of, check_out_dtype, compiled
 from .grid import places, scalars
 from .group_kernels import kernel_of, records_of_templates
-from .parts import LOADS, GroupLaunches, check_operands, check_room, check_sums
+from .parts import LOADED, LOADS, GroupLaunches, check_operands, check_room, check_sums
 from .workspace import Workspaces
 
 ADDRESSES = {"x": ("x_pointer",), "gather": ("x_numbers",), "scatter": ("scatter_numbers",), "lengths": ("groups_lengths",),
@@ -44,8 +44,6 @@ ADDRESSES = {"x": ("x_pointer",), "gather": ("x_numbers",), "scatter": ("scatter
 
 LAYOUTS = tuple(layout for layout in NAMES if layout != "ptr_array")
 """The layouts whose matrices are parts of arrays."""
-LOADED = 16
-"""Bytes that are loaded or stored at once. Whether x, w, out and scales begin at a multiple of it decides how, or that they are refused."""
 WRITTEN = ("out", "out_scale")
 """The arrays of a product of groups that a launch writes."""
 _workspaces = Workspaces()

@@ -21,7 +21,7 @@ from ..problem.grouped_k import ArraysAlongK, ProblemAlongK, extents, parts
 from ..problem.options import check_kind, flag
 from .dense import Maps, card_of, check_out_dtype, compiled
 from .grid import places, scalars
-from .parts import GroupLaunches, check_operands, check_room
+from .parts import LOADED, GroupLaunches, check_operands, check_room
 from .workspace import Workspaces
 from .zeros import Zeros
 
@@ -145,7 +145,7 @@ def _out(a: ArrayView, b: ArrayView, lengths: ArrayView, out: Any, out_dtype: An
 
 def prepare(arrays: ArraysAlongK, accumulate: bool, config: GroupedKConfig | None) -> Any:
     """The launch of these arrays; None if nothing changes."""
-    apart = tuple([array.pointer % 16 > 0 for array in (arrays.a, arrays.b, arrays.out)])
+    apart = tuple([array.pointer % LOADED > 0 for array in (arrays.a, arrays.b, arrays.out)])
     shapes = tuple([array[1:5] for array in arrays]), apart, accumulate, config
     plan = _plans.get(shapes)
     if plan is None:

@@ -70,6 +70,8 @@ def check_room(most: int, name: str, groups: int, at_once: int | None = None) ->
         raise LaunchError(f"this config has room for {most} groups, {name} has {groups}: take a larger max_groups")
 
 
+LOADED = 16
+"""Bytes that are loaded or stored at once. Whether the arrays of groups begin at a multiple of it decides how, or that they are refused."""
 LOADS = get_args(ScaleLoad)
 
 
@@ -110,4 +112,4 @@ def check_config(config: DenseConfig, problem: Problem) -> None:
                           "take fewer splits")
 
 
-__all__ = ["LOADS", "GroupLaunches", "check_config", "check_operands", "check_product", "check_room", "check_sums"]
+__all__ = ["LOADED", "LOADS", "GroupLaunches", "check_config", "check_operands", "check_product", "check_room", "check_sums"]
