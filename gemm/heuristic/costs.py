@@ -165,7 +165,7 @@ class Sizes:
 
     @classmethod
     def of_all(cls, problems: Sequence[Problem]) -> Sizes:
-        """Those of several problems, as arrays."""
+        """The sizes of several problems: each field is an array with an entry for each problem."""
         sizes = [cls.of(problem) for problem in problems]
         return cls(*(np.array([float(getattr(one, field.name)) for one in sizes]) for field in fields(cls)))
 

@@ -153,7 +153,7 @@ class Candidates(NamedTuple):
 @functools.lru_cache(64)
 def _candidates(operands: Operands, swaps: bool, most: int, card: Card, untried: bool) -> Candidates:
     """The structures that such operands can have, as the model sees them; with A and B swapped too if the problem can have that.
-    `untried`: also those of `only_measured` that no fit has seen."""
+    `untried`: also those that `only_measured` would leave out, since no fit has seen them."""
     columns, known, own, costs = _columns(most, card)
     there, fitting = rings.fitting(structures(most), columns, operands)
     together = np.where(fitting.in_cluster > 0, fitting.splits, fitting.cluster_m * fitting.cluster_n)

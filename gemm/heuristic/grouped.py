@@ -42,6 +42,7 @@ from .grouped_tiles import (
     static_gain,
     static_pays,
     tiles_of,
+    without_cost,
 )
 from .skewed import skewed
 
@@ -96,11 +97,7 @@ def untaught(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
 
 def usual_tile(problem: GroupProblem, card: Card) -> GroupTile:
     """The tile that a plain product of 16 bits has without trees, and where no CTAs share a K."""
-    return _tile(_plain(problem, card))
-
-
-def _tile(chosen: GroupTile | CostedTile) -> GroupTile:
-    return chosen.tile if isinstance(chosen, CostedTile) else chosen
+    return without_cost(_plain(problem, card))
 
 
 def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig:
@@ -112,11 +109,11 @@ def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig
         return tile.config(problem.operands, problem.sums, loads_of(problem), False, order=problem.options.order)
     chosen = (_quantised if problem.quantised else _promoted if problem.promote else _plain)(problem, card)
     few = grouped_trees.few(problem)            # whose trees have seen no product whose K CTAs share
-    streamed = grouped_stream.better(_tile(chosen), problem, card) if few else None
+    streamed = grouped_stream.better(without_cost(chosen), problem, card) if few else None
     if taught and streamed is None:
         chosen = grouped_trees.better(problem, chosen, card)
     if not few:
-        streamed = grouped_stream.better(_tile(chosen), problem, card)
+        streamed = grouped_stream.better(without_cost(chosen), problem, card)
     if streamed is not None:
         return _configured(streamed, problem, replace(loads_of(problem), l2_prefetch_stages=0))
     if isinstance(chosen, GroupTile):

@@ -104,8 +104,8 @@ class Columns:
 
     @classmethod
     def of(cls, some: tuple[GroupTile, ...], card: Card, *, as_they_are: bool = False) -> Columns:
-        """`as_they_are`: of operands of 16 bits, with the warpgroups that a tile names and the K of its stages. Else tiles have the usual
-        warpgroups and stages, by which the limits of shared K were measured."""
+        """`as_they_are`: with the warpgroups and the K of a stage that each tile has, for operands of 16 bits. Otherwise every tile is seen
+        with the usual ones of its height. The limits of shared K were measured so."""
         found = []
         for each in some:
             tile, cluster, swap, pingpong = each.tile, each.scheduler.cluster, each.swap_ab, isinstance(each.schedule, Pingpong)

@@ -1,7 +1,7 @@
-"""Tiles for groups of few tokens, of which the trees of a card choose (`grouped_trees`).
+"""The tiles that trees choose from where groups have few tokens (`grouped_trees`).
 
-Where groups have few tokens, most of a product's time is reading weights, and what a tile costs besides decides: how many columns are
-multiplied that have no token, whether CTAs ask a counter for their tiles, how long a K a stage has.
+Such a product spends most of its time on reading weights, which every tile must. Tiles differ in the rest: how many columns without a token
+they multiply, whether CTAs ask a counter for their next tile, and how much of K a stage has.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ ROUNDED_FROM, WHOLE_TO = 32, 64
 """Swapped tiles multiply only the columns that have tokens, in steps of 16, from 32 tokens on; all of them up to 64."""
 DEEP_TO = 32
 """The most tokens of tiles whose stages have twice as much of K."""
-HALF_FULL, MOST_OFTEN = 0.5, 4
-"""Tiles have room for half the tokens of a group at least, and for so many times as many at most, or for 16."""
+LEAST_ROOM, MOST_ROOM = 0.5, 4
+"""A tile has room for at least half the tokens of a group, and for at most four times as many; tiles of 16 tokens are always tried."""
 TALL, TALLEST = 24, 48
 """Tokens a group from which tiles have 128 rows of tokens, and 192."""
 
 
 def tokens_of(mean: float) -> tuple[int, ...]:
     """The tokens of swapped tiles for groups of so many."""
-    return tuple(size for size in TOKENS if HALF_FULL * mean <= size <= max(16, MOST_OFTEN * mean))
+    return tuple(size for size in TOKENS if LEAST_ROOM * mean <= size <= max(16, MOST_ROOM * mean))
 
 
 def tiles(mean: float) -> tuple[GroupTile, ...]:

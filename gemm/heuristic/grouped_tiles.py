@@ -44,6 +44,13 @@ class CostedTile:
 
 
 CostedTiles = tuple[CostedTile, ...]
+
+
+def without_cost(chosen: GroupTile | CostedTile) -> GroupTile:
+    """The tile of a choice, whether that knows its cost or not."""
+    return chosen.tile if isinstance(chosen, CostedTile) else chosen
+
+
 WAITING = swapped(128, 192)
 """The tile of groups of up to 2 FEW tokens, whose CTAs wait for weights."""
 

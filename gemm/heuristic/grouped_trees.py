@@ -2,12 +2,12 @@
 that they put first, if it gains enough.
 
 The trees have the form of those in `corrections`. Their answers are added up to the logarithm of a factor, which corrects the clocks that
-`grouped_causes` gives a tile. They know products in 16 bits; groups of up to 2 FEW tokens have trees and tiles of their own
-(`grouped_few`). The host does not know the lengths, so the trees ask about the mean length alone. They hold for the card that was
+`grouped_causes` gives a tile. They know products in 16 bits. Groups of up to 2 FEW tokens have tiles of their own (`grouped_few`), and
+trees of their own. The host does not know the lengths, so the trees ask about the mean length alone. They hold for the card that was
 measured: on an H100 those of an H200 chose worse than no trees.
 
 `python -m ptxkit.gemm fit --grouped` grows them from what `grouped --sweep --variants tiles` measured, and keeps them in
-`gemm/cards/fits/NAME.grouped.json`, and those of few tokens in `NAME.grouped-few.json`.
+`gemm/cards/fits/NAME.grouped.json`. Those of few tokens are in `NAME.grouped-few.json`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ from .group_tile import GroupTile
 from .grouped_causes import Columns, bare, clocks_of, widths_of
 from .grouped_causes import tiles as tiles_of_causes
 from .grouped_lines import pitches, straddles
-from .grouped_tiles import FEW, CostedTile, tiles_of
+from .grouped_tiles import FEW, CostedTile, tiles_of, without_cost
 
 GAIN, GAIN_OF_WHOLE = 0.02, 0.08
-"""What another tile must gain by the trees to take the place of the choice without them; and where no line straddles. There that choice was
-measured, with the extents of models."""
+"""What a tile must gain by the trees to take the place of the one that is chosen without them. Where no line straddles it must gain more:
+there that choice was measured with the extents of models."""
 STEPS = 4
 """Each doubling of the tokens a group has 2 ** STEPS steps, for which trees are asked once."""
 WIDEST_STEP, LEAST = 64, 2.0 ** -20
-"""Tokens of the widest step, a divisor of those of all tall tiles; and the fewest that trees are asked about."""
+"""The most tokens in a step: tiles of 64, 128, 192 and 256 tokens have a whole number of such steps. And the fewest tokens that trees are
+asked about."""
 Values = Any                    # a number or an array of them
 
 
@@ -97,7 +98,8 @@ def judged(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> tu
 
 
 def path_of(card: Card, of_few: bool, output: Path | None = None) -> Path:
-    """Where the trees of a card are kept, or those of a fit to `output`; `of_few`: those of few tokens, which lie beside the others."""
+    """The file with the trees of a card, or the one that a fit writes if it is given an `output`. Trees of few tokens (`of_few`) have
+    their own file beside it."""
     path = fit_path(card.name)
     path = path.with_name(f"{path.stem}.grouped.json") if output is None else output
     return path.with_name(f"{path.stem}-few{path.suffix}") if of_few else path
@@ -117,8 +119,8 @@ def learned(problem: GroupProblem) -> bool:
 
 
 def takes(problem: GroupProblem) -> bool:
-    """Whether the trees choose for such products: those of few tokens, and those whose lines straddle. Where groups have many tokens and
-    rows are whole lines of the L2, there are kernels that differ by the lengths, and trees alone would take up to 20 % more time."""
+    """Whether the trees choose for such products. They do for few tokens, and where lines straddle. For many tokens in rows of whole lines
+    there are kernels that differ by the lengths, and what trees choose takes up to 20 % more time."""
     return learned(problem) and (few(problem) or straddles(problem))
 
 
@@ -131,8 +133,9 @@ def rounded(mean: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What the answer of trees depends on: the choice without them and, of such products as they know, the tokens, extents and pitches."""
+class Question:
+    """All that the answer of trees depends on: the tile that is chosen without them, and the product's tokens, extents and pitches. Of the
+    `problem` itself nothing else counts, so that products with the same question share an answer."""
 
     own: GroupTile
     mean: float
@@ -145,13 +148,13 @@ class _Asked:
 
 
 @functools.lru_cache(4096)
-def asked_once(asked: _Asked) -> GroupTile | None:
-    """The tile that the trees put first, if it gains enough over the own one; else None."""
-    problem = copy.copy(asked.problem)
-    problem.mean = asked.mean
-    some = tuple(dict.fromkeys((asked.own, *tiles(problem, asked.card))))
-    clocks, told = judged(problem, some, asked.card)
-    said = np.log(clocks) + of_card(asked.card, few(problem)).logarithm(told)
+def answer(question: Question) -> GroupTile | None:
+    """The tile that the trees put first, if it gains enough over the own one; else None. Each question is answered once."""
+    problem = copy.copy(question.problem)
+    problem.mean = question.mean
+    some = tuple(dict.fromkeys((question.own, *tiles(problem, question.card))))
+    clocks, told = judged(problem, some, question.card)
+    said = np.log(clocks) + of_card(question.card, few(problem)).logarithm(told)
     first = int(np.argmin(said))
     return some[first] if gains(problem, said[first], said[0]) else None
 
@@ -160,8 +163,8 @@ def better(problem: GroupProblem, chosen: GroupTile | CostedTile, card: Card) ->
     """The tile that the trees put first, if it gains enough over the one that is chosen without them; else that one."""
     if not len(of_card(card, few(problem))) or not takes(problem):
         return chosen
-    own = chosen.tile if isinstance(chosen, CostedTile) else chosen
-    return asked_once(_Asked(own, rounded(problem.mean), problem.groups, problem.n, problem.k, pitches(problem), card, problem)) or chosen
+    own, mean = without_cost(chosen), rounded(problem.mean)
+    return answer(Question(own, mean, problem.groups, problem.n, problem.k, pitches(problem), card, problem)) or chosen
 
 
 def gains(problem: GroupProblem, said: float, own: float) -> bool:
@@ -175,5 +178,5 @@ NAMES = ("mean", "groups", "n", "k", "x line", "w line", "y line", *(field.name 
 """The features, in the order of the files."""
 
 
-__all__ = ["NAMES", "asked_once", "better", "features", "few", "further", "gains", "judged", "learned", "of_card", "path_of", "rounded",
-           "takes", "tiles"]
+__all__ = ["NAMES", "Question", "answer", "better", "features", "few", "further", "gains", "judged", "learned", "of_card", "path_of",
+           "rounded", "takes", "tiles"]

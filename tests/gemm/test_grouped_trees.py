@@ -46,9 +46,9 @@ TILES = list(dict.fromkeys(tile for mean in (1, 6, 20, 45, 100) for tile in grou
 @pytest.fixture(autouse=True)
 def asked_anew():
     """No answer of other trees is left over."""
-    grouped_trees.asked_once.cache_clear()
+    grouped_trees.answer.cache_clear()
     yield
-    grouped_trees.asked_once.cache_clear()
+    grouped_trees.answer.cache_clear()
 
 
 @settings(deadline=None, max_examples=60)
@@ -122,12 +122,12 @@ def test_only_trees_see_tiles_as_they_are():
         assert blocks == tile.tile.BM // 64 // warpgroups
 
 
-def test_trees_are_asked_once_about_rows_that_are_about_as_many():
+def test_trees_are_answer_about_rows_that_are_about_as_many():
     """A model's number of rows changes from call to call."""
     arrays, groups = arrays_of(Case(64, 97, 1000, 2056)), 64
     problems = [GroupProblem(arrays, GroupOptions(mean_tokens=rows / groups)) for rows in range(groups * 97, groups * 100, 7)]
     assert len({heuristic(problem, H200) for problem in problems}) == 1
-    assert grouped_trees.asked_once.cache_info().misses == 1
+    assert grouped_trees.answer.cache_info().misses == 1
 
 
 @pytest.mark.parametrize("one", [STRADDLING[0], FEW[0]], ids=str)
