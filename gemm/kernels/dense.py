@@ -63,7 +63,7 @@ def gemm(a: TensorMap, b: TensorMap, d: TensorMap, shape: Shape, out: Strided, c
         prefetch_tensormaps(a, b, *([d] if isinstance(store, Staged) else []))
         pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []), *(dynamic.counts if dynamic is not None else ()))
     tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve, dynamic)
-    begins_at = prefetch_first_tile(tiles, b, b_tile, tile.BN, cluster, thread, loads.l2_prefetch_stages)
+    begins_at = prefetch_first_tile(tiles, b, b_tile, tile.BN, cluster, thread, shape.n, loads.l2_prefetch_stages)
     start(cluster.size > 1, scheduler.overlap)
 
     with producer_warpgroup(thread, mma_warpgroups), if_(thread < 32), if_(elect()):

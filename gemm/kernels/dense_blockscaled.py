@@ -61,7 +61,7 @@ def gemm_blockscaled(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMa
         prefetch_tensormaps(a, b, *([d] if isinstance(store, Staged) else []), *([sfa_map] if scales.m.tensormap is not None else []))
         pipeline.init(*(dynamic.counts if dynamic is not None else ()))
     tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve, dynamic)
-    begins_at = prefetch_first_tile(tiles, b, b_tile, tile.BN, cluster, thread, loads.l2_prefetch_stages)
+    begins_at = prefetch_first_tile(tiles, b, b_tile, tile.BN, cluster, thread, shape.n, loads.l2_prefetch_stages)
     start(cluster.size > 1, scheduler.overlap)
 
     with producer_warpgroup(thread, mma_warpgroups):

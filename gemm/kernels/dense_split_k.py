@@ -70,7 +70,7 @@ def gemm_split_k(a: TensorMap, b: TensorMap, d: TensorMap, sfa_map: TensorMap, s
         pipeline.init(*([(turns, OrderedSequence.ARRIVALS)] if turns is not None else []),
                       *([(landing.landed, 1)] if landing is not None else []))
     tiles = tile_scheduler(scheduler, shape.extents(divmod, operands.batched), curve)
-    begins_at = prefetch_first_tile(tiles, b, b_tile, tile.BN, cluster, thread, loads.l2_prefetch_stages)
+    begins_at = prefetch_first_tile(tiles, b, b_tile, tile.BN, cluster, thread, shape.n, loads.l2_prefetch_stages)
     start(cluster.size > 1 or splits > 1)
 
     with producer_warpgroup(thread, mma_warpgroups):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,11 +173,13 @@ class GroupWork:
         with if_((thread >> 5) == DIVMOD_WARP):
             divmods.make(thread & 31)
         if config.loads.l2_prefetch_stages:
-            with if_(thread == PREFETCHING_THREAD):
+            with if_(thread == PREFETCHING_THREAD):             # as in `prefetch_first_tile`
                 group, weight_tile = self.scheduler.expected(groups.count, groups.weight_tiles)
                 copy, line = weights(), weight_tile * config.features
-                for stage in range(config.loads.l2_prefetch_stages):
-                    copy.prefetch(line, stage * config.tile.BK, group)
+                with if_(line + config.features <= groups.n):
+                    for stage in range(config.loads.l2_prefetch_stages):
+                        with if_(groups.k_tiles > stage) if stage else nullcontext():
+                            copy.prefetch(line, stage * config.tile.BK, group)
         if not self.is_second:
             griddepcontrol.wait()
             if not config.operands.gathered:

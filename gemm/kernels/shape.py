@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,17 +38,19 @@ class Shape:
 
 
 def prefetch_first_tile(tiles: TileScheduler, b: TensorMap, b_tile: Tile[Any], BN: int, cluster: Cluster, thread: Reg[u32],
-                        stages: int) -> Sequence[Reg[u32]] | None:
-    """In one thread: bring the first stages of B for this CTA's first tile into the L2. Returns what the scheduler takes as `first`, so
-    that it does not compute the tile again."""
+                        n: Reg[u32], stages: int) -> Sequence[Reg[u32]] | None:
+    """In one thread: bring the first stages of B for this CTA's first tile into the L2, as many as K has, unless the tile ends after the
+    last of `n` lines: what is prefetched outside of B takes the copy unit longer than copies of the same lines would (docs/experiments.md).
+    Returns what the scheduler takes as `first`, so that it does not compute the tile again."""
     if not stages:
         return None
     BK = b_tile.layout.columns
     first, begins_at = tiles.begins_at()
-    with if_(thread == PREFETCHING_THREAD):
+    with if_((thread == PREFETCHING_THREAD) & (first.n * BN + BN <= n)):
         copy = TiledCopy(b, b_tile, cluster.of_b())
         for stage in range(stages):
-            copy.prefetch(first.n * BN, (first.first + stage) * BK, *first.outer)
+            with if_(first.first + stage < tiles.extents.k) if stage else nullcontext():
+                copy.prefetch(first.n * BN, (first.first + stage) * BK, *first.outer)
     return begins_at
 
 

@@ -379,7 +379,16 @@ def test_weights_that_one_tile_needs_are_streamed_and_no_others(tile):
     copies = [sum(-(-length // 64) for length in lengths if alone == (length <= 64)) * 2 * (k // config.tile.BK) for alone in (True, False)]
     name, counted = "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes", report.stats.opcodes
     assert [counted[name + ".L2::cache_hint"], counted[name]] == copies
-    assert counted["cp.async.bulk.prefetch.tensor.3d.L2.global.tile"] == 3 * 3          # by each CTA, whatever the lengths
+    assert counted["cp.async.bulk.prefetch.tensor.3d.L2.global.tile"] == 2 * 3          # by each CTA whose tile has all its features
+
+
+@pytest.mark.parametrize(("n", "k", "count"), [(128, 64, 3), (128, 104, 6), (256, 600, 9), (72, 600, 0), (200, 128, 4)])
+def test_nothing_outside_of_the_weights_is_prefetched(n, k, count):
+    """Three CTAs begin with the first three tiles, and prefetch up to three stages of those that have all their 128 features."""
+    configure = with_defaults({"tile": Tile(64, 128), "loads": GroupLoads(l2_prefetch_stages=3)})
+    share, report, _ = example([3, 7, 5], n, k, configure=configure, card=H200.with_sms(3))
+    assert share <= 1
+    assert report.stats.opcodes.get("cp.async.bulk.prefetch.tensor.3d.L2.global.tile", 0) == count
 
 
 def test_the_command_runs_groups_on_the_cpu_device(capsys):
