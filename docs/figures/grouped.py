@@ -13,8 +13,8 @@ from .records import MEANS, Figure, block, ceilings, count_of, digits, header, p
 GROUPED = "2026-11-24-h200-grouped"
 GROUPED_RANDOM, RANDOM_H200 = "2026-11-26-h100-grouped-random", "2026-11-29-h200-grouped-random"
 FEW = "2026-11-30-h200-grouped-few"
-SHARING = "2026-11-29-h200-grouped-stream-k"
-DEEP_GEMM = "2026-11-27-h100-deepgemm"
+SHARING, NARROW = "2026-11-29-h200-grouped-stream-k", "2026-11-30-h200-grouped-narrow"
+DEEP_GEMM, DEEP_GEMM_H200 = "2026-11-27-h100-deepgemm", "2026-11-30-h200-deepgemm"
 WEIGHTS, WEIGHTS_H200 = "2026-11-26-h100-weight-gradients", "2026-11-28-h200-weight-gradients"
 MOE, MOE_H200 = "2026-11-27-h100-moe", "2026-11-28-h200-moe"
 
@@ -90,14 +90,27 @@ def few_table() -> str:
     return block(lines)
 
 
-def deep_gemm_table() -> str:
+def narrow_table() -> str:
+    """What narrower tiles gain where the choice takes them, by how products were drawn and their type."""
+    lines = header("drawn as | type | other tile | time beside before: mean | least | most | more than 3 % slower")
+    times: dict[tuple[str, str], list[float]] = {}
+    for drawn, case, before, now, *_ in record(NARROW)["rows"]:
+        kind = case.split(":")[1] + ", gate" * (":gated" in case)
+        times.setdefault((drawn, kind), []).append(now / before)
+    for (drawn, kind), found in sorted(times.items()):
+        lines.append(f"| {drawn} | {kind} | {len(found)} | {geometric_mean(found):.3f} | {min(found):.3f} | {max(found):.3f} | "
+                     f"{sum(time > 1.03 for time in found)} |")
+    return block(lines)
+
+
+def deep_gemm_table(name: str = DEEP_GEMM) -> str:
     """How much longer DeepGEMM takes, by type and layout."""
     lines = header("type | layout | n | geometric mean | 5th percentile | least | the least is of")
-    columns = record(DEEP_GEMM)["columns"]
+    columns = record(name)["columns"]
     for kind in ("bf16", "fp8-block"):
         for layout, ours, theirs in (("contiguous", "ours", "deep_gemm"), ("masked", "ours_masked", "deep_gemm_masked")):
-            found = {row[0]: row[columns.index(theirs)] / row[columns.index(ours)] for row in record(DEEP_GEMM)["rows"]
-                     if f":{kind}:" in row[0]}
+            found = {row[0]: row[columns.index(theirs)] / row[columns.index(ours)] for row in record(name)["rows"]
+                     if f":{kind}:" in row[0] and row[columns.index(theirs)]}
             least, all_ = min(found, key=found.__getitem__), list(found.values())
             lines.append(f"| {kind} | {layout} | {len(all_)} | {geometric_mean(all_):.3f} | {percentile(all_, 0.05):.3f} | "
                          f"{found[least]:.3f} | {least.partition(':')[0]} |")
@@ -187,6 +200,8 @@ FIGURES: dict[str, Figure] = {
        for card, name in (("", GROUPED_RANDOM), ("h200.", RANDOM_H200))},
     "grouped.tiles": tiles_table,
     "grouped.sharing": sharing_table,
+    "grouped.narrow": narrow_table,
+    "grouped.deepgemm.h200": lambda: deep_gemm_table(DEEP_GEMM_H200),
     "grouped.few": few_table,
     "grouped.few.cases": lambda: str(record(FEW)["cases"]),
     "moe.table": moe_table,

@@ -21,7 +21,7 @@ from ..scheduler.group_table import COUNTED
 from ..scheduler.host_cost import on_host
 from ..scheduler.tile_cost import Groups, TileCost
 from ..scheduler.two_kernels import TwoKernelPlan
-from . import grouped_causes, grouped_stream, grouped_trees
+from . import grouped_causes, grouped_narrow, grouped_stream, grouped_trees
 from .group_tile import LONGEST_FIRST, GroupTile, in_this_order, swapped
 from .grouped_gathered import gathered
 from .grouped_rows import tokens_as_rows
@@ -108,6 +108,7 @@ def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig
         tile = replace(tile, store=Direct(1)) if problem.by_element else tile
         return tile.config(problem.operands, problem.sums, loads_of(problem), False, order=problem.options.order)
     chosen = (_quantised if problem.quantised else _promoted if problem.promote else _plain)(problem, card)
+    chosen = _narrow(without_cost(chosen), problem, card) or chosen
     few = grouped_trees.few(problem)            # whose trees have seen no product whose K CTAs share
     streamed = grouped_stream.better(without_cost(chosen), problem, card) if few else None
     if taught and streamed is None:
@@ -133,6 +134,11 @@ def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig
         config, tile = _without_tail(config), as_second(tile, problem)
     second = _configured(tile, problem, replace(loads_of(problem), l2_prefetch_stages=0))
     return config.or_(cost_of(for_alike(chosen, problem), problem), second, cost_of(other, problem), between(chosen, problem))
+
+
+def _narrow(own: GroupTile, problem: GroupProblem, card: Card) -> GroupTile | None:
+    """The fastest narrower tile of few that the problem can have, if it gains enough over the tile `own`."""
+    return next((tile for tile in grouped_narrow.faster(own, problem, card) if alone(tile, problem) is not None), None)
 
 
 def alone(tile: GroupTile, problem: GroupProblem, loads: GroupLoads | None = None) -> GroupedConfig | None:
@@ -343,6 +349,8 @@ def _contiguous(problem: GroupProblem, card: Card) -> GroupedConfig:
         return _configured(GroupTile(Tile(CONTIGUOUS_ROWS, 128)), problem)
     whole = tuple(each for each in tiles_of(problem, card) if each.tile.tile.BM == CONTIGUOUS_ROWS and not each.tile.swap_ab)
     tile = best(whole, problem, card.sms).tile
+    if narrow := _narrow(tile, problem, card):
+        return _configured(narrow, problem)
     if problem.scales_in_shared and 2 * FEW < problem.mean < 2 * PREFILL and tile.tile.BN > BLOCK:
         scheduler = in_this_order(tile.scheduler, "linear")
         tile = replace(tile, scheduler=replace(scheduler, order=replace(scheduler.order, serpentine=True)))

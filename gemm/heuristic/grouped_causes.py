@@ -57,8 +57,6 @@ STAGING = 32 << 10
 """Shared memory of about all staging buffers."""
 NARROW = 256
 """Features of the widest tile."""
-BYTES = 2
-"""Of an element of the operands whose tiles are seen as they are."""
 EVEN = 2048
 """Features of the widest results that have tiles of an even share of them: of wider ones the last tile is a small part."""
 
@@ -103,8 +101,8 @@ class Columns:
     spans: Any                                  # times 128 bytes of K in a stage
 
     @classmethod
-    def of(cls, some: tuple[GroupTile, ...], card: Card, *, as_they_are: bool = False) -> Columns:
-        """`as_they_are`: with the warpgroups and the K of a stage that each tile has, for operands of 16 bits. Otherwise every tile is seen
+    def of(cls, some: tuple[GroupTile, ...], card: Card, *, as_they_are: bool = False, bits: int = 16) -> Columns:
+        """`as_they_are`: with the warpgroups and the K of a stage that each tile has, for operands of `bits`. Otherwise every tile is seen
         with the usual ones of its height. The limits of shared K were measured so."""
         found = []
         for each in some:
@@ -115,7 +113,7 @@ class Columns:
             factor = SWAPPED if swap else NARROW_PINGPONG if pingpong and tile.BN == 128 else 1.0
             named = 1 if isinstance(each.schedule, Pingpong) else each.schedule.warpgroups * as_they_are
             warpgroups = named or default_warpgroups(tile.BM)
-            spans = max(1, tile.BK * BYTES // STAGE_BYTES) if as_they_are else 1
+            spans = max(1, tile.BK * bits // 8 // STAGE_BYTES) if as_they_are else 1
             found.append((tokens, features, tile.BM // ROWS // warpgroups, *along, swap, not each.n_granularity, pingpong,
                           isinstance(each.scheduler, DynamicGroups), card.resident(cluster.size),
                           ring // ((tile.BM + tile.BN) * STAGE_BYTES * spans), factor, spans))

@@ -1,9 +1,10 @@
 """Groups with few tiles and a long K: whether CTAs share the K of tiles, which tile they then have, and how many share one.
 
-The rest of the choice fills the card by smaller tiles, which multiply less for each byte that they load. Where even these are fewer than
-SMs, most of the time is that of one CTA with a whole K. `grouped_causes` says the clocks of both.
+The rest of the choice fills the card by smaller tiles (`grouped_narrow`), which multiply less for each byte that they load. Where even
+these are about as many as SMs or fewer, most of the time is that of one CTA with a whole K. `grouped_causes` says the clocks of both.
 
-The limits below were found on an H200, with results of 16 bits. They hold for every card and for f32 results, where they were not measured.
+The limits below were found on an H200, with results of 16 bits. They hold for every card and for f32 results, where they were not
+measured.
 """
 
 from __future__ import annotations
@@ -18,20 +19,15 @@ from ..config.grouped import StreamGroups
 from ..config.parts import Swizzle, Tile
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
+from . import grouped_narrow
 from .group_tile import GroupTile
 from .grouped_causes import STEP, Columns, clocks_of
 
-WAVES, WAVES_DEEP, WAVES_FEW, WAVES_OTHER = 0.75, 0.9, 1.5, 0.6
-"""The most waves of the tiles of the other choice: of any K; of a deep one; of a deep one where groups have few tokens too; and with a gate
-or elements of 8 bits, whose other kernels the clocks know less of."""
-DEEP = 12_000
-"""Bytes of K that are a deep one."""
-FEW_TOKENS = 40
-"""Few tokens a group."""
-GAIN, GAIN_OTHER = 0.15, 0.2
-"""What sharing must gain; and where it is taken for few tokens alone, with a gate or of 8 bits."""
-LEAST, LEAST_OF_DECODE, DECODE = 5_000, 12_000, 16
-"""The clocks that it must gain; and those for at most DECODE tokens, whose other kernels are faster than the clocks say."""
+WAVES = 0.75
+"""The most waves of the tiles of the other choice. With up to 1.5, twice as many products of a sample would share K, and six times as many
+of them would lose."""
+SHARED = 0.95
+"""How many times as long as by the clocks tiles whose K CTAs share take beside others."""
 MOST = (2, 4, 8)
 """How many CTAs share a tile at most."""
 SHORT, TALL = 200, 48
@@ -70,22 +66,15 @@ def shares(problem: GroupProblem) -> bool:
 
 
 def better(own: GroupTile, problem: GroupProblem, card: Card) -> GroupTile | None:
-    """A tile whose K CTAs share, if that gains enough over the tile `own`; else None."""
-    if not shares(problem):
+    """A tile whose K CTAs share, if that takes less than the tile `own`; else None."""
+    if not shares(problem) or own.waves(problem, card) > WAVES:
         return None
-    waves, deep = own.waves(problem, card), problem.k * problem.x.bits >= DEEP * 8
-    other, few = problem.options.gated or problem.x.bits == 8, deep and problem.mean <= FEW_TOKENS
-    usual = WAVES_DEEP if deep else WAVES
-    if waves > (WAVES_OTHER if other else max(usual, WAVES_FEW) if few else usual):
-        return None
-    enough = GAIN_OTHER if other or waves > usual else GAIN
     some = tiles_of(problem)
     most = np.array([each.scheduler.most for each in some], np.float64)
     shared = clocks_of(problem, _columns(some, card), card, most).mean(axis=0)
-    alone = float(clocks_of(problem, _columns((own,), card), card).mean())
     first = int(np.argmin(shared))
-    least = LEAST_OF_DECODE if problem.mean <= DECODE else LEAST
-    return some[first] if alone - float(shared[first]) >= max(least, enough * alone) else None
+    alone = grouped_narrow.clocks(problem, (own,), card)[0]
+    return some[first] if SHARED * shared[first] < alone else None
 
 
 __all__ = ["LARGEST", "better", "shares", "tiles", "tiles_of"]

@@ -162,7 +162,7 @@ def test_every_choice_is_legal_and_shares_only_few_tiles(extents, card, kind, ga
         assert problem.grid(config, CARDS[card].sms) <= CARDS[card].sms
 
 
-@pytest.mark.parametrize("extents", [(8, 66, 168, 14344), (9, 109, 152, 10480), (5, 19, 272, 4816), (61, 29, 160, 10440), (4, 1, 4096, 128),
+@pytest.mark.parametrize("extents", [(8, 66, 168, 14344), (9, 109, 152, 10480), (6, 18, 280, 12160), (4, 1, 4096, 128),
                                      (8, 64, 4096, 7168), (64, 512, 2048, 4096)])
 def test_few_tiles_with_a_long_k_are_shared_and_others_are_not(extents):
     problem = problem_of(Case(*extents))
@@ -180,18 +180,16 @@ MEASURED = "2026-11-29-h200-grouped-stream-k.json"
 def gained(kind: str) -> tuple[int, list[float]]:
     """How many products of a kind were measured; of those for which CTAs share K, the time over that without."""
     measured = results(MEASURED)
-    if kind == "the sample":
-        found = [(heuristic(problem_of(case(word)), H200), times) for word, times in measured["tiles"].items()]
-        return len(found), [times[f"{config.tile.BM}x{config.tile.BN}:{config.sharing}"] / times["without"] for config, times in found
-                            if config.streams]
-    rows = [row for row in measured["fresh"]["rows"] if ("gated" in row[0], "fp8" in row[0]) == ("gate" in kind, "fp8" in kind)]
-    return len(rows), [chosen / without for word, without, chosen, *_ in rows if heuristic(problem_of(case(word)), H200).streams]
+    rows = measured["sample"] if kind == "the sample" else \
+        [row for row in measured["fresh"] if ("gated" in row[0], "fp8" in row[0]) == ("gate" in kind, "fp8" in kind)]
+    return len(rows), [shared / without for word, without, shared, *_ in rows if heuristic(problem_of(case(word)), H200).streams]
 
 
 @pytest.mark.parametrize(("kind", "mean", "slower"), [
-    ("the sample", 0.74, 0.08), ("fresh, bf16", 0.8, 0.08), ("fresh, with a gate", 0.8, 0.25), ("fresh, fp8", 0.8, 0.2)])
+    ("the sample", 0.74, 0.1), ("fresh, bf16", 0.8, 0.08), ("fresh, with a gate", 0.8, 0.25), ("fresh, fp8", 0.8, 0.25)])
 def test_the_choice_is_faster_than_the_one_without_it(kind, mean, slower):
-    """In the mean; few products lose. What is recorded of that is what follows from the measurements."""
+    """Than the tile that there was before narrower ones, in the mean; few products lose. What is recorded of that is what follows from the
+    measurements."""
     products, found = gained(kind)
     assert geometric_mean(found) < mean
     assert sum(each > 1.03 for each in found) < slower * len(found)

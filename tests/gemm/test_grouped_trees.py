@@ -304,7 +304,7 @@ def test_further_trees_keep_what_the_card_has_learned(tmp_path, capsys, monkeypa
     stay, more = (float(re.search(r"regret ([\d.]+)", line)[1]) for line in capsys.readouterr().out.splitlines()[2:4])  # type: ignore[index]
     assert more < stay
     both = json.loads(second.read_text())
-    assert both["products"] == 70
+    assert json.loads(first.read_text())["products"] + 38 <= both["products"] <= 70       # few have a K that CTAs share
     assert len(grouped_trees.corrections.read(second, grouped_trees.NAMES)) == 2 * FEWER.rounds
 
 

@@ -1,0 +1,153 @@
+"""Groups with few tiles: narrower tiles, of which there are more, if the tile of the rest of the choice leaves SMs without one.
+
+The rest of the choice has tiles for a card that is full. Where they are about as many as SMs or fewer, most of the time is that of one CTA
+with a whole K, and half the tile takes little more than half of it. `grouped_causes` says the clocks of all.
+
+The limits below were found on an H200, by random products of 2 to 48 groups in bf16 and e4m3, with one scale and with block scales
+(docs/grouped-performance.md). They hold for every card.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ptxkit.cards import Card
+
+from ..collective.atoms import ROWS
+from ..config.grouped import CONTIGUOUS_ROWS, DynamicGroups, GroupOperands, StaticGroups, SwapAB
+from ..config.parts import Cooperative, Swizzle, Tile
+from ..problem.grouped import GroupProblem
+from ..scheduler.group_table import COUNTED
+from . import grouped_few
+from .group_tile import GroupTile
+from .grouped_causes import Columns, clocks_of
+from .grouped_lines import pitches
+from .grouped_tiles import FEW
+from .grouped_trees import rounded
+
+WAVES, WAVES_FEW = 0.8, 0.5
+"""The most waves of the tiles of the other choice; and for few tokens, whose tiles are narrow, if they are not promoted."""
+GAIN = 0.03
+"""What a tile must gain over the other choice."""
+SIZE, SQUARE = 0.06, 128 * 128
+"""Large tiles take longer here than by the clocks: SIZE of a doubling for each doubling of their elements. SQUARE elements take as long."""
+SWAPPED = 0.95
+"""How many times as long as by the clocks swapped tiles take here."""
+LEAST_STEP = 32
+"""With a gate and block scales: the fewest features that the number of features must be a multiple of for tiles of any width."""
+MN_FEATURES = 64
+"""Features of tiles of weights that lie along N are a multiple of it."""
+
+
+@functools.cache
+def tiles(promoted: bool, as_rows: bool) -> tuple[GroupTile, ...]:
+    """What is chosen from, each with CTAs that know their tiles and with ones that ask a counter. The promotion of tiles of 64 rows
+    overlaps the products of the next stage, which gains 4 %; in taller ones warpgroups take turns. `as_rows`: tokens must be rows."""
+    rows = (ROWS, (32, 64, 96, 128)), (2 * ROWS, (32, 64, 96, 128, 192))
+    found = [GroupTile(Tile(BM, BN), promotion="overlap" if promoted and BM == ROWS else "plain") for BM, widths in rows for BN in widths]
+    if not promoted:
+        found.append(GroupTile(Tile(ROWS, 192)))
+    if not (promoted or as_rows):
+        found += [GroupTile(Tile(BM, BN), Cooperative(), tokens=SwapAB(16), scheduler=StaticGroups(order=Swizzle(size=1)))
+                 for BM, widths in ((64, (16, 32, 64, 128)), (128, (32, 64, 128, 192)), (256, (64, 128))) for BN in widths]
+    return (*found, *(replace(each, scheduler=DynamicGroups(order=each.scheduler.order)) for each in found))
+
+
+def tiles_of(problem: GroupProblem) -> tuple[GroupTile, ...]:
+    """What is chosen from for a problem: also tiles of few tokens, where it has few, with a K of as many bytes as those of 16 bits."""
+    return _tiles(*_kind(problem))
+
+
+def _kind(problem: GroupProblem) -> tuple[Any, ...]:
+    as_rows = problem.as_rows or problem.options.layout == "contiguous"
+    few = problem.mean <= FEW and not (problem.promote or problem.options.gated or as_rows)
+    return (problem.promote, as_rows, MN_FEATURES if problem.w_major == "mn" else 1,
+            grouped_few.tiles(problem.mean) if few else (), problem.x.bits)
+
+
+@functools.lru_cache(64)
+def _tiles(promoted: bool, as_rows: bool, step: int, few: tuple[GroupTile, ...], bits: int) -> tuple[GroupTile, ...]:
+    found = *tiles(promoted, as_rows), *(each.sized(BK=each.tile.BK * 16 // bits) for each in few)
+    return tuple(each for each in dict.fromkeys(found) if (each.tile.BM if each.swap_ab else each.tile.BN) % step == 0)
+
+
+@functools.lru_cache(256)
+def _columns(some: tuple[GroupTile, ...], bits: int, card: Card) -> Columns:
+    """The tiles as the clocks know them, but for what was not measured to hold here: the time of the counter, and factors of tiles."""
+    seen = Columns.of(some, card, as_they_are=True, bits=bits)
+    factor = np.where(seen.swapped > 0, SWAPPED, 1.0) * (seen.tokens * seen.features / SQUARE) ** SIZE
+    return replace(seen, factor=factor, dynamic=np.zeros_like(seen.dynamic))
+
+
+def clocks(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> Any:
+    """The clocks of a launch with each tile, in the mean over the lengths that are counted."""
+    return clocks_of(problem, _columns(some, problem.x.bits, card), card).mean(axis=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """All that the order of tiles depends on. Of the `problem` itself nothing else counts."""
+
+    own: GroupTile
+    mean: float
+    groups: int
+    n: int
+    k: int
+    operands: GroupOperands
+    promoted: bool
+    as_rows: bool
+    pitches: tuple[int, int]
+    card: Card
+    problem: GroupProblem = field(compare=False)
+
+
+@functools.lru_cache(4096)
+def _answer(question: Question) -> tuple[GroupTile, ...]:
+    """The tiles that gain enough, the fastest first."""
+    problem, card = copy.copy(question.problem), question.card      # as it is seen, with about as many tokens
+    problem.mean = question.mean
+    some, enough = tiles_of(problem), (1 - GAIN) * float(clocks(problem, (question.own,), card)[0])
+    found = clocks(problem, some, card)
+    return tuple(some[place] for place in np.argsort(found, kind="stable")
+                 if found[place] < enough and _in_turn(some[place], problem, card))
+
+
+def _in_turn(tile: GroupTile, problem: GroupProblem, card: Card) -> bool:
+    """Whether CTAs take such tiles in the faster way: a counter pays from the second wave on."""
+    return isinstance(tile.scheduler, DynamicGroups) == (tile.waves(problem, card) > 1)
+
+
+def takes(problem: GroupProblem) -> bool:
+    """Whether tiles are chosen here for such a problem."""
+    options = problem.options
+    free = not (options.order or problem.gathered or problem.scatter or problem.quantised or problem.empty)
+    scales = not problem.block_scales or (problem.scales_in_shared and problem.gate_step >= LEAST_STEP)
+    return free and scales and options.layout in (*COUNTED, "contiguous")
+
+
+def _seen(problem: GroupProblem) -> GroupProblem:
+    """The problem as tiles are chosen for it: aligned blocks of contiguous rows are groups of as many rows."""
+    if problem.options.layout != "contiguous":
+        return problem
+    problem = copy.copy(problem)
+    problem.groups, problem.mean = math.ceil(problem.rows / CONTIGUOUS_ROWS), float(CONTIGUOUS_ROWS)
+    return problem
+
+
+def faster(own: GroupTile, problem: GroupProblem, card: Card) -> Iterator[GroupTile]:
+    """Tiles that gain enough over the tile `own`, the fastest first; none where that one fills the card."""
+    problem = _seen(problem)
+    most = WAVES if problem.promote or problem.mean > FEW else WAVES_FEW
+    if takes(problem) and own.waves(problem, card) <= most:
+        yield from _answer(Question(own, rounded(problem.mean), problem.groups, problem.n, problem.k, problem.operands, problem.promote,
+                                    problem.as_rows, pitches(problem), card, problem))
+
+
+__all__ = ["clocks", "faster", "takes", "tiles", "tiles_of"]
