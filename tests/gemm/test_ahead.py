@@ -88,6 +88,15 @@ def test_dense_products_prefetch_what_they_load_first(config: DenseConfig, shape
     assert {len(found) for found in asked.values()} == {config.loads.l2_prefetch_stages * _boxes(config)}
 
 
+@pytest.mark.parametrize(("shape", "tiles", "stages"), [((40, 128, 64), 2, 1), ((40, 136, 200), 2, 4), ((8, 64, 320), 1, 4),
+                                                        ((8, 56, 320), 0, 0)])
+def test_nothing_outside_of_b_is_prefetched(shape: tuple[int, int, int], tiles: int, stages: int, boxes: Any) -> None:
+    """No more stages than K has, and none of a tile that ends after N."""
+    run_config(DenseConfig(tile=Tile(64, 64), loads=Loads(l2_prefetch_stages=4)), *shape, sms=4)
+    asked, _ = boxes
+    assert sorted(map(len, asked.values())) == [stages] * tiles
+
+
 def _boxes(config: DenseConfig) -> int:
     """Copies of a stage of B that one CTA makes."""
     tile, operands = config.tile, config.operands

@@ -118,6 +118,10 @@ def test_few_rows_are_chosen_for_by_costs_where_measurements_of_them_correct_it(
         assert by_waves(asked(rows, 4096, 4096))
         assert not by_waves(asked(rows, 4096, 4096, batches=8))
     assert by_waves(asked(40, 4096, 4096, batch_invariant=True))
+    assert by_waves(asked(8, 4096, 4096, layout="nn"))
+    for layout in ("tn", "tt"):                                 # eight rows along M
+        assert not by_waves(asked(8, 4096, 4096, layout=layout))
+        assert by_waves(asked(8, 4096, 4096, layout=layout, batch_invariant=True))
     for rows, layout in itertools.product((CORRECTED_ROWS, 40, 64), ("nt", "nn", "tn", "tt")):
         problem = asked(rows - rows % 8 if layout[0] == "t" and rows > 9 else 16 if layout[0] == "t" else rows, 4096, 4096, layout=layout)
         assert not by_waves(problem)
@@ -125,6 +129,14 @@ def test_few_rows_are_chosen_for_by_costs_where_measurements_of_them_correct_it(
         check_config(all_.best, problem)
         assert clocks(problem, all_.best) == pytest.approx(float(all_.clocks.min()))
         assert any(config.swap_ab for _, config in all_.fastest_first())
+
+
+@pytest.mark.parametrize("card", [H100, H200], ids=lambda card: card.name)
+def test_ctas_ask_once_for_eight_rows_that_lie_along_m(card):
+    """Each K of A has 16 bytes there, and every CTA asks for the same lines: in clusters one copy serves several."""
+    for n, k in ((2760, 1096), (9816, 1168), (5128, 3328), (16000, 512)):
+        config = heuristic(asked(8, n, k, layout="tn"), card)
+        assert config.multicast.m * config.multicast.n > 1 or config.splits > 1
 
 
 def ask(name: str, cut: float, leaves: tuple[float, float]) -> corrections.Trees:
