@@ -8,13 +8,11 @@ from typing import ClassVar, Literal, get_args
 from ptxkit.layout import Major
 from ptxkit.types import Scalar, bf16, e4m3
 
-from ..scheduler.group_table import Layout
+from ..scheduler.group_table import CONTIGUOUS_ROWS, Layout
 from .parts import MAX_STAGES, ClusterShape, ConfigError, L2Fetch, Swizzle, chosen
 
 CAPACITIES = (32, 64, 128, 256, 1024)
 """The sizes of a group table, in groups."""
-CONTIGUOUS_ROWS = 128
-"""In the contiguous layout, each aligned block of this many rows belongs to one group: DeepGEMM's alignment."""
 GATE_STEPS = (8, 16, 32, 64, 128)
 """Where the scales of an up projection may begin in a block of 128 weights, those of the gate before it."""
 MIN_BOX_ROWS = 32

@@ -21,6 +21,8 @@ Layout = Literal["cu_seqlens", "masked", "contiguous", "ptr_array"]
 has a number of used rows. "contiguous": the group of each row. "ptr_array": each group has its own matrices with its own M, N and K."""
 COUNTED: tuple[Layout, ...] = ("cu_seqlens", "masked")
 """Layouts with the groups in one matrix whose kernel builds the group table itself."""
+CONTIGUOUS_ROWS = 128
+"""In the contiguous layout, each aligned block of this many rows belongs to the group of its first row: DeepGEMM's alignment."""
 MAX_SORT_LENGTH = (1 << 22) - 1
 """The longest group that sorting tells apart, in rows. Longer groups count as equally long."""
 
@@ -186,4 +188,4 @@ def _bounds(value: Reg[u32], following: Reg[u32] | None, group: Reg[u32], rows: 
     return start, start + min_.u32(value, pitch)
 
 
-__all__ = ["COUNTED", "GroupTable", "Layout"]
+__all__ = ["CONTIGUOUS_ROWS", "COUNTED", "GroupTable", "Layout"]

@@ -15,7 +15,7 @@ from ptxkit.ptx import min as min_
 from ptxkit.types import pred, u32
 
 from .fast_divmod import DivmodTable, ceil_div
-from .group_table import GroupTable, Layout
+from .group_table import CONTIGUOUS_ROWS, GroupTable, Layout
 from .persistent import PersistentLoop
 from .stream_k import Part, parts_of
 from .tile_order import TileOrder
@@ -135,15 +135,16 @@ class GroupScheduler:
     @contextmanager
     def contiguous_work(self, group_of_row: Ptr[u32], rows: Reg[u32], weight_tiles: Reg[u32], stages: Reg[u32], *,
                         turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False) -> Iterator[GroupWorkTile]:
-        """As `work`, for "contiguous" rows: the first row of each tile gives its group. Tiles whose group is negative are skipped; `turns`
-        counts only the others."""
+        """As `work`, for "contiguous" rows: the first row of each block of CONTIGUOUS_ROWS gives the group of its tiles. Tiles whose group
+        is negative are skipped; `turns` counts only the others."""
         tokens = self.tokens
         across, down = self._columns(weight_tiles), ceil_div(rows, tokens)
         own = _in_turn(turn, turns) if turns > 1 else None
 
         def place(index: Reg[u32]) -> Sequence[Reg[u32]]:
             m, n = self.tile_order.in_cluster(*self._place(index, down, across, fast_div(index, across, self.weights_divmod)))
-            return m, n, ld.global_.u32(group_of_row.at((n if self.swap_ab else m) * tokens))
+            row = (n if self.swap_ab else m) * tokens
+            return m, n, ld.global_.u32(group_of_row.at(row if tokens % CONTIGUOUS_ROWS == 0 else row - row % CONTIGUOUS_ROWS))
 
         with self.loop.placed(across * down, place, draws=draws) as (index, m, n, group):
             start, zero = (n if self.swap_ab else m) * tokens, mov.u32(0)

@@ -76,8 +76,9 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
     outside = np.ones(rows, bool)
     share = 0.0
     for group, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-        outside[start:start + (taken[group] if length else 0)] = False      # rows after the last one of a block hold anything
-        share = max(share, _share(written[start:start + length], exact_x[start:start + length], exact_w[group], k, out, gated, problem))
+        stop = start + (taken[group] if length else 0)          # the other rows of contiguous blocks are multiplied as well
+        outside[start:stop] = False
+        share = max(share, _share(written[start:stop], exact_x[start:stop], exact_w[group], k, out, gated, problem))
     if not np.isnan(written[outside]).all():
         raise AssertionError(f"{int((~np.isnan(written[outside])).sum())} elements outside of the groups were written")
     return share, report, config  # type: ignore[return-value]
