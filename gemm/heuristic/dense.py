@@ -185,8 +185,8 @@ MOST_ALIGNED = 400
 
 def by_waves(problem: Problem, card: Card = H200) -> bool:
     """Whether the model of `waves` chooses: for promoted sums, and for few rows of a single product where no measurement corrects the
-    other model: batch-invariant ones, those below `CORRECTED_ROWS`, and all on a card without trees of few rows. Eight rows that lie along
-    M are chosen as more of them are: every CTA asks for the same few lines of A, 16 bytes at a time, which only the trees know."""
+    other model: batch-invariant ones, those below `CORRECTED_ROWS`, and all on a card without trees of few rows. Up to eight rows that lie
+    along M are chosen as more of them are: every CTA asks for the same few lines of A, 16 bytes at a time, which only the trees know."""
     if problem.promote or not few_rows(problem):
         return problem.promote
     fewer = problem.m < CORRECTED_ROWS and problem.a_major == "k"

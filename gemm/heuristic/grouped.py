@@ -97,7 +97,8 @@ def untaught(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
 
 def usual_tile(problem: GroupProblem, card: Card) -> GroupTile:
     """The tile that a plain product of 16 bits has without trees, and where no CTAs share a K."""
-    return without_cost(_plain(problem, card))
+    own = without_cost(_plain(problem, card))
+    return _narrow(own, problem, card) or own
 
 
 def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig:

@@ -37,7 +37,7 @@ WAVES, WAVES_FEW = 0.8, 0.5
 GAIN = 0.03
 """What a tile must gain over the other choice."""
 SIZE, SQUARE = 0.06, 128 * 128
-"""Large tiles take longer here than by the clocks: SIZE of a doubling for each doubling of their elements. SQUARE elements take as long."""
+"""The clocks are multiplied by (elements of a tile / SQUARE) ** SIZE: 4 % for each doubling."""
 SWAPPED = 0.95
 """How many times as long as by the clocks swapped tiles take here."""
 LEAST_STEP = 32

@@ -116,7 +116,6 @@ def problem(mean: int, n: int, k: int, groups: int = 8, *, along_n: bool = True,
 def test_the_heuristic_has_tiles_for_them(mean: int, invariant: bool) -> None:
     """The same as for weights that are contiguous along K, without what trees say of those: they have seen no others. But where that has
     narrower tiles, theirs still have a multiple of 64 features."""
-    alike = 0
     for n, k in ((4096, 7168), (7168, 2048), (72, 64)):
         asked = problem(mean, n, k, batch_invariant=invariant)
         assert asked.w_major == "mn"
@@ -124,11 +123,7 @@ def test_the_heuristic_has_tiles_for_them(mean: int, invariant: bool) -> None:
         assert chosen.operands == asked.operands
         assert chosen.features % 64 == 0
         other = untaught(problem(mean, n, k, along_n=False, batch_invariant=invariant))
-        if other.features % 64 == 0 and str(chosen) == str(other):
-            alike += 1
-        else:
-            assert chosen.features > other.features or invariant or mean == 300
-    assert alike >= 2
+        assert str(chosen) == str(other) or (n, k) == (72, 64)
 
 
 @pytest.mark.ptxas

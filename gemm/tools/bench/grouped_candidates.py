@@ -9,7 +9,7 @@ from ptxkit.cards import H200, Card
 
 from ...config.grouped import DynamicGroups, GroupedConfig, GroupLoads, StagedGroups, StaticGroups, SwapAB
 from ...config.parts import Cooperative, Pingpong, Promotion, Swizzle, Tile
-from ...heuristic import grouped_stream, grouped_trees
+from ...heuristic import grouped_narrow, grouped_stream, grouped_trees
 from ...heuristic.group_tile import GroupTile, in_this_order, swapped
 from ...heuristic.grouped import SINGLE, alone, heuristic, loads_of, single, untaught
 from ...heuristic.grouped_tiles import FEW, THREE_WARPGROUPS, WIDE, tiles_of
@@ -52,6 +52,9 @@ def taught_candidates(problem: GroupProblem, card: Card = H200) -> Iterator[Grou
 
 def _shapes(problem: GroupProblem, card: Card) -> Iterator[Candidate]:
     yield from _of_whole_k(problem, card)
+    if grouped_narrow.takes(problem):
+        for tile in grouped_narrow.tiles_of(problem):
+            yield tile, loads_of(problem)
     if grouped_stream.shares(problem) and GroupTile(Tile(128, 128)).waves(problem, card) <= SHARED_WAVES:
         for tile in grouped_stream.tiles_of(problem):
             yield tile, replace(loads_of(problem), l2_prefetch_stages=0)
