@@ -39,13 +39,14 @@ class UnknownModifier(OpcodeError, AttributeError):
 class _Plan:
     """How a call's arguments fall onto one signature's parameters."""
 
-    __slots__ = ("inputs", "options", "outputs", "plain", "pure", "signature")
+    __slots__ = ("inputs", "options", "outputs", "plain", "pure", "signature", "updated")
 
     def __init__(self, signature: forms.Signature) -> None:
         self.signature = signature
         self.pure = signature.form.effects.pure
         self.plain = all(group.kind not in ("literal", "tensor", "pair") for group in signature.layout)
         self.outputs: list[int] = []
+        self.updated: list[int] = []            # accumulators, which are read and written
         self.inputs: list[int] = []
         self.options: dict[str, int] = {}
         for i, parameter in enumerate(signature.parameters):
@@ -55,6 +56,8 @@ class _Plan:
                 self.outputs.append(i)
             else:
                 self.inputs.append(i)
+                if parameter.operand.kind == "vector" and parameter.operand.access == "rw":
+                    self.updated.append(i)
 
     def usage(self) -> str:
         parameters = self.signature.parameters
@@ -238,7 +241,7 @@ class Opcode(Emitting):
                     for reg in destination if isinstance(destination, Vec | tuple | list) else (destination,):
                         if isinstance(reg, Reg):
                             builder.wrote(reg)
-                fresh = outputs
+                fresh = outputs or [values[i] for i in plan.updated]
             return None if not fresh else fresh[0] if len(fresh) == 1 else tuple(fresh)
         raise TraceError(f"`{self._state.prefix}` {best}")
 

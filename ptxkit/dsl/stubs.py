@@ -265,7 +265,8 @@ def _calls(signature: forms.Signature) -> Iterator[Call]:
             options.append((parameter.name, takes(operand), default))
         else:
             (outputs if operand.access == "w" else inputs).append(parameter)
-    made = [gives(parameter.operand) for parameter in outputs]
+    updated = (parameter for parameter in inputs if parameter.operand.kind == "vector" and parameter.operand.access == "rw")
+    made = [gives(parameter.operand) for parameter in (outputs or updated)]
     result = Takes("None", ("None",)) if not made else made[0]
     if len(made) > 1:
         result = Takes(_alias(*(taken.alias[1:].lower() for taken in made)), (f"tuple[{', '.join(taken.text for taken in made)}]",))

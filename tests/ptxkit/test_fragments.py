@@ -38,6 +38,34 @@ def wide(x: Array) -> Array:
     return (x.astype(np.uint32) << 16).view(np.float32)
 
 
+# ---------------------------------------------------------------------------------------------------- accumulators
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_an_accumulator_may_be_bound_to_what_its_products_return(loops: bool) -> None:
+    """`acc = mma(acc, ...)` is the same registers, before and after a loop: as an instruction with its destination first returns that."""
+    mma = opcode("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16")
+
+    def traced(bound: bool) -> str:
+        @kernel(target="sm_90a", block=128)
+        def product(out: Ptr[f32], n: Reg[u32]) -> None:
+            a, b = (smem.tile(bf16, (1, rows, 64), name=name) for rows, name in ((64, "A"), (8, "B")))
+            acc = mma.fragment()
+            with for_range(n) if loops else if_(n > 1):
+                wgmma.fence.sync.aligned()
+                found = mma(acc, a[0].desc(0), b[0].desc(0), True)
+                assert found is acc
+                if bound:
+                    acc = found
+                wgmma.commit_group.sync.aligned()
+                wgmma.wait_group.sync.aligned(0)
+            store.global_.f32(out, acc[0])
+
+        return product.trace().ptx()
+
+    assert traced(True) == traced(False)
+
+
 # --------------------------------------------------------------------------------------------------- places in a tile
 
 
