@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,9 @@ from ..scheduler.group_table import GroupTable
 from ..scheduler.grouped import GroupScheduler, GroupWorkTile
 from ..scheduler.persistent import PersistentLoop
 from ..scheduler.tile_order import TileOrder
+from .shape import PREFETCHING_THREAD, prefetch_stages
 
-TABLE_WARP, PREFETCHING_THREAD, DIVMOD_WARP = 1, 64, 3      # different warps, so that their work before the start overlaps
+TABLE_WARP, DIVMOD_WARP = 1, 3      # and warp 2 prefetches: different warps, so that their work before the start overlaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +174,10 @@ class GroupWork:
         with if_((thread >> 5) == DIVMOD_WARP):
             divmods.make(thread & 31)
         if config.loads.l2_prefetch_stages:
-            with if_(thread == PREFETCHING_THREAD):             # as in `prefetch_first_tile`
+            with if_(thread == PREFETCHING_THREAD):
                 group, weight_tile = self.scheduler.expected(groups.count, groups.weight_tiles)
-                copy, line = weights(), weight_tile * config.features
-                with if_(line + config.features <= groups.n):
-                    for stage in range(config.loads.l2_prefetch_stages):
-                        with if_(groups.k_tiles > stage) if stage else nullcontext():
-                            copy.prefetch(line, stage * config.tile.BK, group)
+                line, features = weight_tile * config.features, config.features
+                prefetch_stages(weights(), line, features, groups.n, config.loads.l2_prefetch_stages, groups.k_tiles, 0, group)
         if not self.is_second:
             griddepcontrol.wait()
             if not config.operands.gathered:

@@ -39,19 +39,26 @@ class Shape:
 
 def prefetch_first_tile(tiles: TileScheduler, b: TensorMap, b_tile: Tile[Any], BN: int, cluster: Cluster, thread: Reg[u32],
                         n: Reg[u32], stages: int) -> Sequence[Reg[u32]] | None:
-    """In one thread: bring the first stages of B for this CTA's first tile into the L2, as many as K has, unless the tile ends after the
-    last of `n` lines: what is prefetched outside of B takes the copy unit longer than copies of the same lines would (docs/experiments.md).
-    Returns what the scheduler takes as `first`, so that it does not compute the tile again."""
+    """In one thread: bring the first stages of B, of `n` lines, for this CTA's first tile into the L2. Returns what the scheduler takes as
+    `first`, so that it does not compute the tile again."""
     if not stages:
         return None
-    BK = b_tile.layout.columns
     first, begins_at = tiles.begins_at()
-    with if_((thread == PREFETCHING_THREAD) & (first.n * BN + BN <= n)):
+    with if_(thread == PREFETCHING_THREAD):
         copy = TiledCopy(b, b_tile, cluster.of_b())
-        for stage in range(stages):
-            with if_(first.first + stage < tiles.extents.k) if stage else nullcontext():
-                copy.prefetch(first.n * BN, (first.first + stage) * BK, *first.outer)
+        prefetch_stages(copy, first.n * BN, BN, n, stages, tiles.extents.k, first.first, *first.outer)
     return begins_at
+
+
+def prefetch_stages(copy: TiledCopy, line: Reg[u32], lines: int, end: Reg[u32], stages: int, depth: Reg[u32], first: Reg[u32] | int,
+                    *outer: Any) -> None:
+    """Bring `stages` stages from `first` on into the L2, or as many as K has if its `depth` is less. The tile has `lines` lines from `line`
+    on. If it goes past the `end`, nothing is prefetched: outside of a tensor that takes the copy unit longer than copies would
+    (docs/experiments.md)."""
+    with if_(line + lines <= end):
+        for stage in range(stages):
+            with if_(depth > first + stage) if stage else nullcontext():
+                copy.prefetch(line, (first + stage) * copy.tile.layout.columns, *outer)
 
 
 def stage_tiles(operands: Operands, tile: parts.Tile, stages: int) -> tuple[Tile[Any], Tile[Any]]:
@@ -61,4 +68,4 @@ def stage_tiles(operands: Operands, tile: parts.Tile, stages: int) -> tuple[Tile
             smem.tile(operands.b, (stages, held.BN, held.BK), major=operands.b_major, name="B"))
 
 
-__all__ = ["Shape", "prefetch_first_tile", "stage_tiles"]
+__all__ = ["PREFETCHING_THREAD", "Shape", "prefetch_first_tile", "prefetch_stages", "stage_tiles"]
