@@ -63,8 +63,6 @@ LONG, FULLER = 96, 1.3
 a second wave of few tiles takes as long as the first."""
 FEW_PROMOTED = GroupTile(Tile(128, 16), Cooperative(1), tokens=SwapAB(), scheduler=DynamicGroups(order=Swizzle(size=1)), stages=6)
 """The swap-AB tile whose sums are promoted: one warpgroup. A ring that fills shared memory is 1 % slower."""
-LEAST_STEP = 32
-"""With a gate and block scales: the fewest features that the number of features must be a multiple of for tiles of any width."""
 SWAPPED_BULK = 6
 """Most tokens a group for swap AB where the producer copies block scales: swapped, the threads read the scale of each column."""
 SINGLE_PROMOTED = (GroupTile(Tile(64, 128), promotion="overlap", scheduler=DynamicGroups()),
@@ -298,7 +296,7 @@ def _promoted(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
         return FEW_PROMOTED.sized(BN=16 if mean <= FEWEST else 32)
     if not as_rows and not bulk and not gated and mean * ROOM <= FEW:
         return replace(FEW_PROMOTED, tile=Tile(256, _width(mean)), schedule=Cooperative(), stages=0)
-    if problem.gate_step < LEAST_STEP:
+    if problem.gate_step < grouped_narrow.LEAST_STEP:
         return _of_odd_gates(problem)
     if gated and problem.block_scales and not problem.scales_in_shared:
         scheduler = LONGEST_FIRST if mean <= 2 * FEW else StaticGroups()
@@ -344,7 +342,7 @@ def _quantised(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
 
 def _contiguous(problem: GroupProblem, card: Card) -> GroupedConfig:
     """Contiguous groups: tiles of their 128 rows are all full, so that they are assigned statically where it pays."""
-    if problem.gate_step < LEAST_STEP:
+    if problem.gate_step < grouped_narrow.LEAST_STEP:
         return _configured(_of_odd_gates(problem), problem)
     if problem.promote and not problem.scales_in_shared:
         return _configured(GroupTile(Tile(CONTIGUOUS_ROWS, 128)), problem)

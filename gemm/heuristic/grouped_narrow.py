@@ -1,7 +1,7 @@
-"""Groups with few tiles: narrower tiles, of which there are more, if the tile of the rest of the choice leaves SMs without one.
+"""Narrower tiles for groups with few tiles.
 
-The rest of the choice has tiles for a card that is full. Where they are about as many as SMs or fewer, most of the time is that of one CTA
-with a whole K, and half the tile takes little more than half of it. `grouped_causes` says the clocks of all.
+The other tiles are chosen for a full card. Where a product has fewer of them than the card has SMs, some SMs have nothing to do, and the
+product takes as long as one CTA with a whole K. Narrower tiles are more, and each takes less time. `grouped_causes` says the clocks of all.
 
 The limits below were found on an H200, by random products of 2 to 48 groups in bf16 and e4m3, with one scale and with block scales
 (docs/grouped-performance.md). They hold for every card.
@@ -13,7 +13,7 @@ import copy
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,16 +21,15 @@ import numpy as np
 from ptxkit.cards import Card
 
 from ..collective.atoms import ROWS
-from ..config.grouped import CONTIGUOUS_ROWS, DynamicGroups, GroupOperands, StaticGroups, SwapAB
+from ..config.grouped import CONTIGUOUS_ROWS, MN_SPAN, DynamicGroups, StaticGroups, SwapAB
 from ..config.parts import Cooperative, Swizzle, Tile
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
 from . import grouped_few
 from .group_tile import GroupTile
 from .grouped_causes import Columns, clocks_of
-from .grouped_lines import pitches
 from .grouped_tiles import FEW
-from .grouped_trees import rounded
+from .grouped_trees import Question
 
 WAVES, WAVES_FEW = 0.8, 0.5
 """The most waves of the tiles of the other choice; and for few tokens, whose tiles are narrow, if they are not promoted."""
@@ -42,8 +41,6 @@ SWAPPED = 0.95
 """How many times as long as by the clocks swapped tiles take here."""
 LEAST_STEP = 32
 """With a gate and block scales: the fewest features that the number of features must be a multiple of for tiles of any width."""
-MN_FEATURES = 64
-"""Features of tiles of weights that lie along N are a multiple of it."""
 
 
 @functools.cache
@@ -61,21 +58,18 @@ def tiles(promoted: bool, as_rows: bool) -> tuple[GroupTile, ...]:
 
 
 def tiles_of(problem: GroupProblem) -> tuple[GroupTile, ...]:
-    """What is chosen from for a problem: also tiles of few tokens, where it has few, with a K of as many bytes as those of 16 bits."""
-    return _tiles(*_kind(problem))
-
-
-def _kind(problem: GroupProblem) -> tuple[Any, ...]:
+    """What is chosen from for a problem. Groups of few tokens also have the tiles of `grouped_few`. Those are for 16 bits; with operands of
+    8 bits a stage has the same bytes of K."""
     as_rows = problem.as_rows or problem.options.layout == "contiguous"
     few = problem.mean <= FEW and not (problem.promote or problem.options.gated or as_rows)
-    return (problem.promote, as_rows, MN_FEATURES if problem.w_major == "mn" else 1,
-            grouped_few.tiles(problem.mean) if few else (), problem.x.bits)
+    step = MN_SPAN if problem.w_major == "mn" else 1
+    return _tiles(problem.promote, as_rows, step, grouped_few.tiles(problem.mean) if few else (), problem.x.bits)
 
 
 @functools.lru_cache(64)
 def _tiles(promoted: bool, as_rows: bool, step: int, few: tuple[GroupTile, ...], bits: int) -> tuple[GroupTile, ...]:
     found = *tiles(promoted, as_rows), *(each.sized(BK=each.tile.BK * 16 // bits) for each in few)
-    return tuple(each for each in dict.fromkeys(found) if (each.tile.BM if each.swap_ab else each.tile.BN) % step == 0)
+    return tuple(each for each in dict.fromkeys(found) if each.features(gated=False, quantised=False) % step == 0)
 
 
 @functools.lru_cache(256)
@@ -91,28 +85,10 @@ def clocks(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> An
     return clocks_of(problem, _columns(some, problem.x.bits, card), card).mean(axis=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """All that the order of tiles depends on. Of the `problem` itself nothing else counts."""
-
-    own: GroupTile
-    mean: float
-    groups: int
-    n: int
-    k: int
-    operands: GroupOperands
-    promoted: bool
-    as_rows: bool
-    pitches: tuple[int, int]
-    card: Card
-    problem: GroupProblem = field(compare=False)
-
-
 @functools.lru_cache(4096)
 def _answer(question: Question) -> tuple[GroupTile, ...]:
     """The tiles that gain enough, the fastest first."""
-    problem, card = copy.copy(question.problem), question.card      # as it is seen, with about as many tokens
-    problem.mean = question.mean
+    problem, card = question.asked, question.card
     some, enough = tiles_of(problem), (1 - GAIN) * float(clocks(problem, (question.own,), card)[0])
     found = clocks(problem, some, card)
     return tuple(some[place] for place in np.argsort(found, kind="stable")
@@ -146,8 +122,7 @@ def faster(own: GroupTile, problem: GroupProblem, card: Card) -> Iterator[GroupT
     problem = _seen(problem)
     most = WAVES if problem.promote or problem.mean > FEW else WAVES_FEW
     if takes(problem) and own.waves(problem, card) <= most:
-        yield from _answer(Question(own, rounded(problem.mean), problem.groups, problem.n, problem.k, problem.operands, problem.promote,
-                                    problem.as_rows, pitches(problem), card, problem))
+        yield from _answer(Question.of(own, problem, card))
 
 
 __all__ = ["clocks", "faster", "takes", "tiles", "tiles_of"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from ptxkit.cards import Card
 
-from ..config.grouped import StreamGroups
+from ..config.grouped import MN_SPAN, StreamGroups
 from ..config.parts import Swizzle, Tile
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
@@ -50,7 +50,7 @@ def tiles(lines: int, short: bool, tall: bool) -> tuple[GroupTile, ...]:
 def tiles_of(problem: GroupProblem) -> tuple[GroupTile, ...]:
     """What is chosen from for a problem. Weights that lie along N have 64 features at a time."""
     some = tiles(problem.n * (1 + problem.options.gated), problem.mean <= SHORT, problem.mean >= TALL)
-    return some if problem.w_major == "k" else tuple(each for each in some if each.tile.BN % 64 == 0)
+    return some if problem.w_major == "k" else tuple(each for each in some if each.tile.BN % MN_SPAN == 0)
 
 
 @functools.lru_cache(64)

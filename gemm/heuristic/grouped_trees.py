@@ -24,7 +24,7 @@ import numpy as np
 
 from ptxkit.cards import Card, known
 
-from ..config.grouped import DynamicGroups, StaticGroups
+from ..config.grouped import DynamicGroups, GroupOperands, StaticGroups
 from ..config.parts import ClusterShape, Pingpong, Tile
 from ..problem.grouped import GroupProblem
 from . import corrections, grouped_few
@@ -134,24 +134,38 @@ def rounded(mean: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """All that the answer of trees depends on: the tile that is chosen without them, and the product's tokens, extents and pitches. Of the
-    `problem` itself nothing else counts, so that products with the same question share an answer."""
+    """All that an answer about tiles depends on: the tile that is chosen without it, and the product's tokens, extents, operands and
+    pitches. Of the `problem` itself nothing else counts, so that products with the same question share an answer."""
 
     own: GroupTile
     mean: float
     groups: int
     n: int
     k: int
+    operands: GroupOperands
+    promoted: bool
+    as_rows: bool
     pitches: tuple[int, int]
     card: Card
     problem: GroupProblem = field(compare=False)
+
+    @classmethod
+    def of(cls, own: GroupTile, problem: GroupProblem, card: Card) -> Question:
+        return cls(own, rounded(problem.mean), problem.groups, problem.n, problem.k, problem.operands, problem.promote, problem.as_rows,
+                   pitches(problem), card, problem)
+
+    @property
+    def asked(self) -> GroupProblem:
+        """The problem with the tokens of the question."""
+        problem = copy.copy(self.problem)
+        problem.mean = self.mean
+        return problem
 
 
 @functools.lru_cache(4096)
 def answer(question: Question) -> GroupTile | None:
     """The tile that the trees put first, if it gains enough over the own one; else None. Each question is answered once."""
-    problem = copy.copy(question.problem)
-    problem.mean = question.mean
+    problem = question.asked
     some = tuple(dict.fromkeys((question.own, *tiles(problem, question.card))))
     clocks, told = judged(problem, some, question.card)
     said = np.log(clocks) + of_card(question.card, few(problem)).logarithm(told)
@@ -163,8 +177,7 @@ def better(problem: GroupProblem, chosen: GroupTile | CostedTile, card: Card) ->
     """The tile that the trees put first, if it gains enough over the one that is chosen without them; else that one."""
     if not len(of_card(card, few(problem))) or not takes(problem):
         return chosen
-    own, mean = without_cost(chosen), rounded(problem.mean)
-    return answer(Question(own, mean, problem.groups, problem.n, problem.k, pitches(problem), card, problem)) or chosen
+    return answer(Question.of(without_cost(chosen), problem, card)) or chosen
 
 
 def gains(problem: GroupProblem, said: float, own: float) -> bool:

@@ -121,7 +121,7 @@ def test_random_groups(lengths: list[int], columns: int, depth: int, kind: str, 
 @pytest.mark.parametrize("kind", list(SCALES))
 @pytest.mark.parametrize("lengths", [[128, 0, 256], [40], [64, 130, 1]], ids=str)
 def test_contiguous_groups(kind: str, lengths: list[int]) -> None:
-    """Tiles of a divisor of the rows of their aligned blocks, which are those of the group of a block's first row."""
+    """Each aligned block of 128 rows belongs to the group of its first row. A block has a whole number of tiles."""
     share, report, config = example(lengths, 256, 512, layout="contiguous", card=H200.with_sms(16), **SCALES[kind])
     assert share <= 1
     assert report.verdict != "error", report.findings

@@ -122,7 +122,7 @@ def test_only_trees_see_tiles_as_they_are():
         assert blocks == tile.tile.BM // 64 // warpgroups
 
 
-def test_trees_are_answer_about_rows_that_are_about_as_many():
+def test_trees_are_asked_once_about_rows_that_are_about_as_many():
     """A model's number of rows changes from call to call."""
     arrays, groups = arrays_of(Case(64, 97, 1000, 2056)), 64
     problems = [GroupProblem(arrays, GroupOptions(mean_tokens=rows / groups)) for rows in range(groups * 97, groups * 100, 7)]
@@ -304,7 +304,7 @@ def test_further_trees_keep_what_the_card_has_learned(tmp_path, capsys, monkeypa
     stay, more = (float(re.search(r"regret ([\d.]+)", line)[1]) for line in capsys.readouterr().out.splitlines()[2:4])  # type: ignore[index]
     assert more < stay
     both = json.loads(second.read_text())
-    assert json.loads(first.read_text())["products"] + 38 <= both["products"] <= 70       # few have a K that CTAs share
+    assert both["products"] == 70
     assert len(grouped_trees.corrections.read(second, grouped_trees.NAMES)) == 2 * FEWER.rounds
 
 
