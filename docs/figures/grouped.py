@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import geometric_mean
 from typing import Any
 
@@ -75,6 +75,12 @@ def sharing_table() -> str:
     return block(lines)
 
 
+def beside_before(times: Sequence[float]) -> str:
+    """Cells for times over those of before: how many, their mean, the least, the most, and how many are more than 3 % slower."""
+    return (f"{len(times)} | {geometric_mean(times):.3f} | {min(times):.3f} | {max(times):.3f} | "
+            f"{sum(time > 1.03 for time in times)}")
+
+
 def few_table() -> str:
     """What trees gain for groups of few tokens, where they choose another tile."""
     lines = header("products | other tile | time beside before: mean | least | most | more than 3 % slower | torch / ours before | now")
@@ -84,9 +90,8 @@ def few_table() -> str:
     for title, wanted in kinds.items():
         found = [row for row in record(FEW)["rows"] if wanted(int(row[0].split("x")[1]), int(row[0].split(":")[0].split("x")[3]))]
         now, before = ([row[3] / row[place] for row in found] for place in (1, 2))
-        times = [row[1] / row[2] for row in found]
-        lines.append(f"| {title} | {len(found)} | {geometric_mean(times):.3f} | {min(times):.3f} | {max(times):.3f} | "
-                     f"{sum(time > 1.03 for time in times)} | {geometric_mean(before):.2f} | {geometric_mean(now):.2f} |")
+        times = beside_before([row[1] / row[2] for row in found])
+        lines.append(f"| {title} | {times} | {geometric_mean(before):.2f} | {geometric_mean(now):.2f} |")
     return block(lines)
 
 
@@ -97,10 +102,7 @@ def narrow_table() -> str:
     for drawn, case, before, now, *_ in record(NARROW)["rows"]:
         kind = case.split(":")[1] + ", gate" * (":gated" in case)
         times.setdefault((drawn, kind), []).append(now / before)
-    for (drawn, kind), found in sorted(times.items()):
-        lines.append(f"| {drawn} | {kind} | {len(found)} | {geometric_mean(found):.3f} | {min(found):.3f} | {max(found):.3f} | "
-                     f"{sum(time > 1.03 for time in found)} |")
-    return block(lines)
+    return block([*lines, *(f"| {drawn} | {kind} | {beside_before(found)} |" for (drawn, kind), found in sorted(times.items()))])
 
 
 def deep_gemm_table(name: str = DEEP_GEMM) -> str:
