@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +21,9 @@ import numpy as np
 from ptxkit.cards import Card
 
 from ..collective.atoms import ROWS
+from ..collective.thread_scales import BLOCK
 from ..config.grouped import CONTIGUOUS_ROWS, MN_SPAN, DynamicGroups, StaticGroups, SwapAB
-from ..config.parts import Cooperative, Swizzle, Tile
+from ..config.parts import Cooperative, Pingpong, Swizzle, Tile
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
 from . import grouped_few
@@ -39,8 +40,33 @@ SIZE, SQUARE = 0.06, 128 * 128
 """The clocks are multiplied by (elements of a tile / SQUARE) ** SIZE: 4 % for each doubling."""
 SWAPPED = 0.95
 """How many times as long as by the clocks swapped tiles take here."""
+WAVES_BY_NUMBER, GAIN_BY_THREADS = 0.9, 0.05
+"""The most waves of gathered and scattered rows; and what a tile must gain where threads copy rows of x, or write or scale results."""
+TALL, TALL_SCATTERED = 1.2, 1.1
+"""How many times as long as by the clocks tiles of 128 rows take there: their threads do more for each tile, all at the same time."""
+ROWS_WIDTHS, PINGPONG_WIDTHS = (32, 64, 96, 128, 160, 192, 256), (64, 96, 128, 160)
+"""Columns of tiles of gathered and scattered rows, and those of pingpong ones. A pingpong tile of 64 x 256 has four stages: with K = 9344
+it took 1.46 times as long as 128 x 128."""
 LEAST_STEP = 32
 """With a gate and block scales: the fewest features that the number of features must be a multiple of for tiles of any width."""
+
+
+@functools.cache
+def tiles_of_rows(step: int) -> tuple[GroupTile, ...]:
+    """What is chosen from where threads copy gathered rows or write scattered ones. The number of columns is a multiple of `step`."""
+    ways = [(Cooperative(), BN) for BN in ROWS_WIDTHS] + [(Pingpong(), BN) for BN in PINGPONG_WIDTHS]
+    return _both_ways([GroupTile(Tile(BM, BN), how) for BM in (ROWS, 2 * ROWS) for how, BN in ways if BN % step == 0])
+
+
+@functools.cache
+def tiles_quantised(gated: bool, promoted: bool) -> tuple[GroupTile, ...]:
+    """The same of quantised results: a block of scales in each tile, which is of 64 rows."""
+    return _both_ways([GroupTile(Tile(ROWS, BLOCK * (1 + gated)), promotion="overlap" if promoted and not gated else "plain")])
+
+
+def _both_ways(found: Sequence[GroupTile]) -> tuple[GroupTile, ...]:
+    """Each tile with CTAs that know their tiles, and with ones that ask a counter."""
+    return (*found, *(replace(each, scheduler=DynamicGroups(order=each.scheduler.order)) for each in found))
 
 
 @functools.cache
@@ -54,15 +80,19 @@ def tiles(promoted: bool, as_rows: bool) -> tuple[GroupTile, ...]:
     if not (promoted or as_rows):
         found += [GroupTile(Tile(BM, BN), Cooperative(), tokens=SwapAB(16), scheduler=StaticGroups(order=Swizzle(size=1)))
                  for BM, widths in ((64, (16, 32, 64, 128)), (128, (32, 64, 128, 192)), (256, (64, 128))) for BN in widths]
-    return (*found, *(replace(each, scheduler=DynamicGroups(order=each.scheduler.order)) for each in found))
+    return _both_ways(found)
 
 
 def tiles_of(problem: GroupProblem) -> tuple[GroupTile, ...]:
     """What is chosen from for a problem. Groups of few tokens also have the tiles of `grouped_few`. Those are for 16 bits; with operands of
     8 bits a stage has the same bytes of K."""
+    step = MN_SPAN if problem.w_major == "mn" else 1
+    if problem.gathered or problem.scatter:
+        return tiles_of_rows(step)
+    if problem.quantised:
+        return tiles_quantised(problem.options.gated, problem.promote)
     as_rows = problem.as_rows or problem.options.layout == "contiguous"
     few = problem.mean <= FEW and not (problem.promote or problem.options.gated or as_rows)
-    step = MN_SPAN if problem.w_major == "mn" else 1
     return _tiles(problem.promote, as_rows, step, grouped_few.tiles(problem.mean) if few else (), problem.x.bits)
 
 
@@ -73,23 +103,35 @@ def _tiles(promoted: bool, as_rows: bool, step: int, few: tuple[GroupTile, ...],
 
 
 @functools.lru_cache(256)
-def _columns(some: tuple[GroupTile, ...], bits: int, card: Card) -> Columns:
+def _columns(some: tuple[GroupTile, ...], bits: int, card: Card, tall: float = 1.0) -> Columns:
     """The tiles as the clocks know them, but for what was not measured to hold here: the time of the counter, and factors of tiles."""
     seen = Columns.of(some, card, as_they_are=True, bits=bits)
-    factor = np.where(seen.swapped > 0, SWAPPED, 1.0) * (seen.tokens * seen.features / SQUARE) ** SIZE
-    return replace(seen, factor=factor, dynamic=np.zeros_like(seen.dynamic))
+    factor = np.where(seen.swapped > 0, SWAPPED, np.where(seen.tokens > ROWS, tall, 1.0))
+    return replace(seen, factor=factor * (seen.tokens * seen.features / SQUARE) ** SIZE, dynamic=np.zeros_like(seen.dynamic))
 
 
 def clocks(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> Any:
     """The clocks of a launch with each tile, in the mean over the lengths that are counted."""
-    return clocks_of(problem, _columns(some, problem.x.bits, card), card).mean(axis=0)
+    tall = TALL_SCATTERED if problem.scatter else TALL if _by_threads(problem) else 1.0
+    seen = _columns(some, problem.x.bits, card, tall)
+    if problem.quantised:                       # a narrow tile takes its features in several passes
+        gated = problem.options.gated
+        features = [[each.features(gated, quantised=True) * (1 + gated)] for each in some]
+        seen = replace(seen, features=np.array(features, np.float64))
+    return clocks_of(problem, seen, card).mean(axis=0)
+
+
+def _by_threads(problem: GroupProblem) -> bool:
+    """Whether threads copy gathered rows, or write scattered or quantised ones."""
+    return problem.gathered or bool(problem.scatter) or problem.quantised
 
 
 @functools.lru_cache(4096)
 def _answer(question: Question) -> tuple[GroupTile, ...]:
     """The tiles that gain enough, the fastest first."""
     problem, card = question.asked, question.card
-    some, enough = tiles_of(problem), (1 - GAIN) * float(clocks(problem, (question.own,), card)[0])
+    gain = GAIN_BY_THREADS if _by_threads(problem) else GAIN
+    some, enough = tiles_of(problem), (1 - gain) * float(clocks(problem, (question.own,), card)[0])
     found = clocks(problem, some, card)
     return tuple(some[place] for place in np.argsort(found, kind="stable")
                  if found[place] < enough and _in_turn(some[place], problem, card))
@@ -103,9 +145,11 @@ def _in_turn(tile: GroupTile, problem: GroupProblem, card: Card) -> bool:
 def takes(problem: GroupProblem) -> bool:
     """Whether tiles are chosen here for such a problem."""
     options = problem.options
-    free = not (options.order or problem.gathered or problem.scatter or problem.quantised or problem.empty)
-    scales = not problem.block_scales or (problem.scales_in_shared and problem.gate_step >= LEAST_STEP)
-    return free and scales and options.layout in (*COUNTED, "contiguous")
+    if options.order or problem.empty or options.layout not in (*COUNTED, "contiguous"):
+        return False
+    if problem.block_scales:
+        return problem.scales_in_shared and problem.gate_step >= LEAST_STEP
+    return not (problem.promote and _by_threads(problem))
 
 
 def _seen(problem: GroupProblem) -> GroupProblem:
@@ -120,7 +164,8 @@ def _seen(problem: GroupProblem) -> GroupProblem:
 def faster(own: GroupTile, problem: GroupProblem, card: Card) -> Iterator[GroupTile]:
     """Tiles that gain enough over the tile `own`, the fastest first; none where that one fills the card."""
     problem = _seen(problem)
-    most = WAVES if problem.promote or problem.mean > FEW else WAVES_FEW
+    by_number = problem.gathered or problem.scatter
+    most = WAVES_BY_NUMBER if by_number else WAVES if problem.promote or problem.mean > FEW else WAVES_FEW
     if takes(problem) and own.waves(problem, card) <= most:
         yield from _answer(Question.of(own, problem, card))
 

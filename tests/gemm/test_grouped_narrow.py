@@ -4,6 +4,7 @@ tiles before them on products that no limit was set by."""
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
 
@@ -18,6 +19,7 @@ from ptxkit.gemm.config.grouped import CONTIGUOUS_ROWS, DynamicGroups, GroupedCo
 from ptxkit.gemm.config.parts import Tile
 from ptxkit.gemm.heuristic import grouped, grouped_narrow
 from ptxkit.gemm.heuristic.grouped import alone, heuristic, untaught
+from ptxkit.gemm.heuristic.grouped_gathered import gathered
 from ptxkit.gemm.heuristic.grouped_tiles import FEW, without_cost
 from ptxkit.gemm.launch.grouped import check_config
 from ptxkit.gemm.launch.simulate_grouped import simulate
@@ -38,9 +40,21 @@ EXTENTS = st.builds(
     st.integers(1, 32), st.integers(1, 600), st.integers(1, 100), st.integers(1, 600), st.sampled_from(KINDS), st.booleans())
 
 
+BY_NUMBER = {"gather": "gather", "scatter": "scatter", "rows": ""}
+
+
 def own(problem: GroupProblem) -> Any:
     """The tile that there is without narrower ones."""
-    return without_cost((grouped._promoted if problem.promote else grouped._plain)(problem, H200))
+    if problem.gathered:
+        return gathered(problem, H200, problem.mean * grouped.ROOM, one_tile=grouped.single(problem))
+    chosen = grouped._quantised if problem.quantised else grouped._promoted if problem.promote else grouped._plain
+    return without_cost(chosen(problem, H200))
+
+
+def by_number(extents: Case, name: str, **options: Any) -> GroupProblem:
+    """The problem whose rows of x are gathered, or whose rows of results are scattered, or neither."""
+    numbers = {BY_NUMBER[name]: array("s32", extents.rows)} if BY_NUMBER[name] else {}
+    return GroupProblem(arrays_of(extents)._replace(**numbers), GroupOptions(gated=extents.gated, **options))
 
 
 @settings(deadline=None, max_examples=80)
@@ -90,7 +104,62 @@ def test_which_products_have_none() -> None:
     problem = problem_of(few)
     problem.options = GroupOptions(order="dynamic")
     assert not grouped_narrow.takes(problem)
-    assert not grouped_narrow.takes(problem_of(Case(8, 66, 512, 4992, "fp8", quantised=True)))
+    assert not grouped_narrow.takes(by_number(Case(8, 66, 512, 4992, "fp8"), "gather", fast_accum=False))
+
+
+@settings(deadline=None, max_examples=120)
+@given(EXTENTS, st.sampled_from(list(BY_NUMBER)), st.booleans(), st.booleans(), st.sampled_from(list(CARDS)))
+def test_choices_for_rows_by_number_and_quantised_results_fit(extents: Case, name: str, quantised: bool, fast: bool, card: str) -> None:
+    """Narrower tiles too; quantised results have a whole number of blocks of scales."""
+    quantised = quantised and name == "rows"
+    if quantised:
+        extents = replace(extents, n=-(-extents.n // 256) * 256, quantised=True)
+    if extents.kind == "fp8-block" and name != "rows":
+        extents = replace(extents, kind="fp8")
+    problem = by_number(extents, name, fast_accum=None if fast or extents.kind != "fp8" else False)
+    config = heuristic(problem, CARDS[card])
+    check_config(config, problem)
+    tile, most = own(problem), grouped_narrow.WAVES_BY_NUMBER if name != "rows" else grouped_narrow.WAVES
+    found = list(grouped_narrow.faster(tile, problem, H200))
+    assert not found or tile.waves(problem, H200) <= most
+    assert not (found and problem.promote and not problem.block_scales and (quantised or name != "rows"))
+    if quantised:
+        assert {(each.tile.BM, each.tile.BN) for each in found} <= {(64, BLOCK * (1 + extents.gated))}
+
+
+def test_few_tiles_of_rows_by_number_and_of_quantised_results_are_narrower() -> None:
+    """Each of these took 1.4 to 2.2 times as long as the fastest before."""
+    for extents, name in ((Case(6, 318, 256, 5120, "fp8", gated=True), "gather"), (Case(5, 674, 256, 4864, gated=True), "gather"),
+                          (Case(3, 386, 384, 216), "scatter"), (Case(3, 196, 1704, 2688, "fp8"), "scatter"),
+                          (Case(13, 138, 256, 5504, gated=True, quantised=True), "rows"),
+                          (Case(9, 75, 256, 9152, "fp8-block", gated=True, quantised=True), "rows")):
+        problem = by_number(extents, name)
+        config = heuristic(problem)
+        assert config.tile.BM == 64
+        assert own(problem).tile.BM == 128
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.lists(st.integers(0, 140), min_size=1, max_size=4), st.integers(2, 12), st.integers(1, 30), st.sampled_from(["bf16", "fp8"]),
+       st.booleans(), st.integers(0, 10**6))
+def test_random_groups_of_gathered_rows(lengths: list[int], columns: int, depth: int, kind: str, gated: bool, draw: int) -> None:
+    """Any tile that the problem can have."""
+    def configure(problem: GroupProblem) -> Any:
+        some = [config for tile in grouped_narrow.tiles_of(problem) if (config := alone(tile, problem)) is not None]
+        return some[draw % len(some)]
+
+    n = 64 * (1 + columns % 3) if gated else 16 * columns
+    share, report, _ = example(lengths, n, 16 * depth, gated=gated, gather=True, card=H200.with_sms(3), configure=configure, **SCALES[kind])
+    assert share <= 1
+    assert report.verdict != "error", report.findings
+
+
+def test_few_tokens_have_no_counter_where_each_cta_has_one_tile() -> None:
+    """Trees choose that for plain products; those of others, and of gathered rows, are dealt out at once."""
+    for problem in (by_number(Case(9, 12, 512, 1024, gated=True), "gather"), problem_of(Case(9, 12, 512, 1024, "fp8", gated=True)),
+                    problem_of(Case(9, 12, 1024, 1024, "fp8", quantised=True))):
+        assert not heuristic(problem).dynamic
+    assert heuristic(by_number(Case(64, 12, 2048, 1024, gated=True), "gather")).dynamic
 
 
 def test_tokens_are_rows_where_they_must_be() -> None:
