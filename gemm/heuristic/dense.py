@@ -1,5 +1,5 @@
-"""Which configuration a dense product gets: the one that takes the least time by the model of `costs`, or by that of `waves` where sums
-leave the tensor cores on the way, and where no measurement of few rows corrects the former (`corrections`)."""
+"""Which configuration a dense product gets: the one that takes the least time by the model of `costs`, or by that of `waves` where no
+measurement of few rows corrects the former (`corrections`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..config.budget import STAGE_BYTES
 from ..config.dense import DenseConfig, Operands
 from ..config.parts import MAX_CLUSTER, MOST_COLUMNS, ConfigError, Overlap, Static
 from ..problem.dense import Problem
-from . import copied, corrections, overlaps, rings, waves
+from . import copied, corrections, overlaps, promoted, rings, waves
 from .costs import SWAPPED, Columns, Costs, Parts, Sizes, estimate, of_card, remainder, structure, taken
 from .space import (
     LEAST_OF_A_SPLIT,
@@ -31,6 +31,7 @@ from .space import (
     Rows,
     Structure,
     alike,
+    few_columns,
     of_structure,
     structures,
     swappable,
@@ -41,6 +42,11 @@ SHALLOW = 5
 the faster one in all (least 1.006, in the geometric mean 1.34)."""
 CORRECTED_ROWS = 9
 """Rows from which few rows were measured: `sample` has 16 at least, whose kernels are those of 9 to 16."""
+TOO_FEW_SWAPPED = 24
+"""Columns of D up to which no single product of few columns has A and B swapped. B has so many of the 64 rows that a copy asks for, and
+one that is outside of the tensor costs a stage some 3 clocks (4096 x 8 x 4096 nt on an H200: 18.0 us, by the model 12.3)."""
+TOO_WIDE = 24
+"""Columns, more than which no tile of a product of few columns has beyond them."""
 MOST_HELD = 4 / 3
 """How many times the columns of a tile a stage may hold of B. An operand that is not contiguous along K is copied in whole spans."""
 MOST_ROWS = 256
@@ -147,7 +153,8 @@ class Candidates(NamedTuple):
     costs: Costs
     cuts_k: Any                                 # whether it splits K or shares it out
     long_store: Any                             # whether storing a tile takes long for its short ring
-    of_batches: Any                             # whether only batches may have it
+    of_batches: Any                             # whether only batches and products of few columns may have it
+    of_few_columns: Any                         # whether only the latter may
 
 
 @functools.lru_cache(64)
@@ -163,8 +170,9 @@ def _candidates(operands: Operands, swaps: bool, most: int, card: Card, untried:
     there[there] = kept
     seen = _held_back(taken(fitting, kept), known[there], most)
     long_store = (seen.BM == 128) & (seen.BN == 256) & (seen.stages < 4) & (seen.staged > 0)
-    return Candidates(tuple(itertools.compress(structures(most), there)), seen, costs, (seen.splits > 1) | (seen.stream > 0), long_store,
-                      _of_batches(seen))
+    every = tuple(itertools.compress(structures(most), there))
+    of_few_columns = np.array([one.for_few_columns for one in every], bool)
+    return Candidates(every, seen, costs, (seen.splits > 1) | (seen.stream > 0), long_store, _of_batches(seen), of_few_columns)
 
 
 def only_measured(seen: Columns, few: Any) -> Any:
@@ -184,11 +192,11 @@ MOST_ALIGNED = 400
 
 
 def by_waves(problem: Problem, card: Card = H200) -> bool:
-    """Whether the model of `waves` chooses: for promoted sums, and for few rows of a single product where no measurement corrects the
-    other model: batch-invariant ones, those below `CORRECTED_ROWS`, and all on a card without trees of few rows. Up to eight rows that lie
-    along M are chosen as more of them are: every CTA asks for the same few lines of A, 16 bytes at a time, which only the trees know."""
+    """Whether the model of `waves` chooses: for few rows of a single product where no measurement corrects the other model: batch-invariant
+    ones, those below `CORRECTED_ROWS`, and all on a card without trees of few rows. Up to eight rows that lie along M are chosen as more of
+    them are: every CTA asks for the same few lines of A, 16 bytes at a time, which only the trees know."""
     if problem.promote or not few_rows(problem):
-        return problem.promote
+        return False
     fewer = problem.m < CORRECTED_ROWS and problem.a_major == "k"
     return problem.invariant or fewer or not corrections.of_card(card).few
 
@@ -236,8 +244,12 @@ def _possible(problem: Problem, found: Candidates) -> Any:
         there &= (most >= seen.BM) | (seen.swapped > 0)
     if problem.invariant:
         there &= ~found.cuts_k
-    if problem.batches is None and not few_rows(problem):
-        there &= ~found.of_batches
+    if few_columns(problem):
+        there &= np.where(seen.swapped > 0, problem.n > TOO_FEW_SWAPPED, problem.n + TOO_WIDE >= seen.BN)
+    else:
+        there &= ~found.of_few_columns
+        if problem.batches is None and not few_rows(problem):
+            there &= ~found.of_batches
     return there if depth > SHALLOW else there & (seen.stream == 0)
 
 
@@ -260,6 +272,8 @@ def timed(problem: Problem, card: Card = H200) -> Iterator[tuple[float, DenseCon
     `waves` may take a later one that is about as fast."""
     if problem.by_threads:
         yield from heapq.merge(copied.timed(problem, card), _aligning(problem, card), key=operator.itemgetter(0))
+    elif problem.promote:
+        yield from promoted.timed(problem, card)
     elif by_waves(problem, card):
         yield from waves.timed(problem, card)
     else:
@@ -281,6 +295,8 @@ def clocks(problem: Problem, config: DenseConfig, card: Card = H200) -> float:
         return clocks(problem.aligned(config.loads.align), config, card) + copied.copying(problem, config.loads.align, card)
     if problem.by_threads:
         return copied.clocks(problem, config, card)
+    if problem.promote:
+        return promoted.clocks(problem, config, card)
     if by_waves(problem, card):
         return waves.clocks(problem, config, card)
     return by_causes(problem, config, card)[1]
@@ -310,6 +326,9 @@ def _fastest(problem: Problem, card: Card) -> tuple[DenseConfig, float]:
         config, clocks = _fastest(there, card)
         aligned = copied.aligning(problem, config)
         return min(best, (aligned, clocks + copied.copying(problem, problem.misaligned, card)), key=lambda pair: pair[1])
+    if problem.promote:
+        least, config = next(promoted.timed(problem, card))
+        return config, least
     if by_waves(problem, card):
         config = waves.heuristic(problem, card)
         return config, waves.clocks(problem, config, card)

@@ -60,6 +60,8 @@ WHOLE = Swizzle("along_n", 1, serpentine=True)
 MOST_WHOLE = 16                 # rows of clusters for that
 THREE_BLOCKS = 192              # rows of a tile of three warpgroups
 ONE_BLOCK = 64                  # rows, up to which no tile has more than one m64 block
+FEW_COLUMNS = 64                # columns of D, up to which narrow tiles are for single products too
+FOR_FEW_COLUMNS = (16, 24)      # columns of tiles that split K only where D has few
 LEAST_OF_A_SPLIT = 2            # stages
 SHORT_RINGS = (2, 4)            # stages of rings that leave room for other CTAs on an SM
 HALF_RING = 7                   # stages of a ring of few rows that leaves room for one more
@@ -89,6 +91,12 @@ class Structure(NamedTuple):
     def for_small_products(self) -> bool:
         """Whether it suits only products of a few tiles, many at a time."""
         return bool(self.stages) or (PINGPONG_FROM if isinstance(self.schedule, Pingpong) else NARROW) > self.tile.BN
+
+    @property
+    def for_few_columns(self) -> bool:
+        """Whether it suits only single products of few columns."""
+        narrow = self.tile.BN < NARROW and not self.swap_ab
+        return narrow and (self.tile.BM > ONE_BLOCK or isinstance(self.scheduler, SplitK))
 
     @property
     def cluster(self) -> int:
@@ -159,10 +167,22 @@ def _structures(most: int) -> Iterator[Structure]:
     yield from (*_swapped((16, 24, *WIDTHS)), *_between()) if most > ONE_BLOCK else _few_swapped()
     for BN in (16, 24):
         yield Structure(Tile(64, BN), Cooperative(), Static())
+    yield from _of_few_columns() if most > ONE_BLOCK else ()
     for BN in (16, 24, 32, 48) if most > ONE_BLOCK else ():
         yield Structure(Tile(64, BN), Pingpong(), Static())
     for BN, stages in itertools.product((16, 24, 32, 48, 64), SHORT_RINGS if most > ONE_BLOCK else (*SHORT_RINGS, HALF_RING)):
         yield Structure(Tile(64, BN), Cooperative(), Static(), None, stages)
+
+
+def _of_few_columns() -> Iterator[Structure]:
+    """Tiles of one or two m64 blocks whose sums are few, so that splitting K costs little."""
+    for BM, BN in itertools.product((64, 128), FOR_FEW_COLUMNS):
+        if BM > 64:
+            yield Structure(Tile(BM, BN), Cooperative(), Static())
+        for splits in SPLITS:
+            yield Structure(Tile(BM, BN), Cooperative(), SplitK(splits))
+            if splits in SPLITS_IN_CLUSTER:
+                yield Structure(Tile(BM, BN), Cooperative(), SplitK(splits, "cluster"))
 
 
 def _sharing(tile: Tile) -> tuple[ClusterShape, ...]:
@@ -209,6 +229,12 @@ def _swapped(widths: tuple[int, ...]) -> Iterator[Structure]:
         for splits, cluster in itertools.product(SPLITS, (*CLUSTERS, *LARGE_CLUSTERS)) if SHARING_SPLIT <= BM * BN and BN <= 192 else ():
             if cluster.size <= 2 or splits <= MOST_IN_LARGE:
                 yield Structure(tile, Cooperative(), SplitK(splits, cluster=cluster), swap_ab=True)
+
+
+def few_columns(problem: Problem) -> bool:
+    """Whether it is a single product of few columns, and not of few rows. Where B lies along N its copies have spans of 64 columns, however
+    narrow a tile is: then CTAs that share them are faster."""
+    return problem.n <= FEW_COLUMNS and problem.m > ONE_BLOCK and problem.batches is None and problem.b_major == "k"
 
 
 def swappable(problem: Problem) -> bool:
@@ -264,10 +290,11 @@ def usual_loads(problem: Problem) -> tuple[Usual, Usual]:
 def of_problem(problem: Problem) -> list[DenseConfig]:
     """Every configuration for a problem. Batches of few rows have the schedules of many: their tiles are many."""
     rows, loads, batched, swaps = Rows.of(problem), usual_loads(problem), problem.batches is not None, swappable(problem)
-    few = problem.m <= ONE_BLOCK
+    narrow = few_columns(problem)
+    few = problem.m <= ONE_BLOCK or narrow
     found: dict[DenseConfig, None] = {}
     for one in structures() if batched else structures(rows.most):
-        if one.for_small_products and not (batched or few):
+        if (one.for_small_products and not (batched or few)) or (one.for_few_columns and not narrow):
             continue
         if (one.swap_ab and not swaps) or (not one.swap_ab and rows.most < one.tile.BM):
             continue
@@ -277,5 +304,5 @@ def of_problem(problem: Problem) -> list[DenseConfig]:
 
 
 __all__ = ["CLUSTERS_OF_EIGHT", "LEAST_OF_A_SPLIT", "MOST_WHOLE", "NARROW", "ONE_BLOCK", "PINGPONG_FROM", "SHORTER", "SHORT_RINGS",
-           "THREE_BLOCKS", "WHOLE", "Rows", "Structure", "alike", "configured", "of_problem", "of_structure", "ordered", "shared_by",
-           "structures", "swappable", "usual_loads"]
+           "THREE_BLOCKS", "WHOLE", "Rows", "Structure", "alike", "configured", "few_columns", "of_problem", "of_structure", "ordered",
+           "shared_by", "structures", "swappable", "usual_loads"]

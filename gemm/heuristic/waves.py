@@ -1,5 +1,5 @@
-"""Which configuration a dense product of few rows or of promoted sums gets: the least time by a model of one SM's stages, waves of tiles
-and the last epilogue. `dense` says which products these are."""
+"""Which configuration a dense product of few rows gets that no measurement corrects: the least time by a model of one SM's stages, waves of
+tiles and the last epilogue. `dense` says which products these are."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ import numpy as np
 
 from ptxkit.cards import H200, Card
 
-from ..collective.mainloop_promoted import PROMOTED
-from ..collective.thread_scales import BLOCK
-from ..config import budget
 from ..config.budget import STAGE_BYTES
 from ..config.dense import DenseConfig
 from ..config.parts import (
@@ -25,12 +22,9 @@ from ..config.parts import (
     Cooperative,
     Dynamic,
     Pingpong,
-    Promoted,
-    Promotion,
     SplitK,
     Static,
     StreamK,
-    Swizzle,
     Tile,
 )
 from ..problem.dense import Problem
@@ -47,7 +41,8 @@ LEAST_OF_A_SPLIT = 4            # stages
 MOST_SPLIT_WORK = 1.02          # work tiles of a split K over the SMs
 WHOLE_WAVES, WHOLE_WAVES_DYNAMIC = 6, 16
 NARROW_WIDTHS = (16, 24)
-"""Further widths for few rows of a batch-invariant product, whose K is not split: narrow tiles put more SMs to work instead."""
+"""Further widths for few rows of a batch-invariant product, whose K is not split: narrow tiles put more SMs to work instead. Where B lies
+along N its copies have spans of 64 columns: 48 x 1152 x 3200 nn took 9.6 us with 16 columns and 8.0 with 32 on an H200."""
 WIDTHS = (32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
 SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 14, 16)
 Values = Any                    # a number or an array of them
@@ -55,7 +50,7 @@ Values = Any                    # a number or an array of them
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Configurations as the model sees them, an array for each property. `promotion`: how many times as long a stage takes."""
+    """Configurations as the model sees them, an array for each property."""
 
     BM: Values
     BN: Values
@@ -68,7 +63,6 @@ class Columns:
     splits: Values
     stream: Values
     dynamic: Values
-    promotion: Values
     resident: Values
 
     @classmethod
@@ -79,48 +73,27 @@ class Columns:
             shared, pingpong = shared_by(scheduler), isinstance(how, Pingpong)
             rows.append((tile.BM, tile.BN, warpgroups, tile.BM // 64 // (1 if pingpong else warpgroups), pingpong, shared.m, shared.n,
                          one.cluster, scheduler.splits if isinstance(scheduler, SplitK) else 1, isinstance(scheduler, StreamK),
-                         isinstance(scheduler, Dynamic), _promotion(one, card), resident[one.cluster]))
+                         isinstance(scheduler, Dynamic), resident[one.cluster]))
         return cls(*np.array(rows, dtype=np.float64).T)
 
 
 @functools.cache
-def structures(promoted: bool) -> tuple[Structure, ...]:
-    """Tiles with their schedules and schedulers, for few rows or for promoted sums, whose scales are not yet told."""
+def structures() -> tuple[Structure, ...]:
+    """Tiles of one m64 block with their schedulers."""
     found = []
-    for BM in (64, 128, 192, 256) if promoted else (64,):
-        for BN in WIDTHS if promoted else (*NARROW_WIDTHS, *WIDTHS):
-            if BM * BN > 256 * 192 or (BM == 192 and BN != 128):
-                continue
-            # many factors for a thread; more reading of A than work; 256 x 128 is faster
-            if promoted and ((BLOCK % BN and BN % 64) or (BM > 64 and BN < 128) or BN > PROMOTED):
-                continue
-            how, order = _promoted(BM, BN) if promoted else (Cooperative(), Swizzle())
-            found.append(Structure(Tile(BM, BN), how, Dynamic(order) if promoted else Static(order)))
-            for splits in SPLITS:
-                found.append(Structure(Tile(BM, BN), how, SplitK(splits, "workspace", order)))
-                if splits in (2, 4, 8):
-                    found.append(Structure(Tile(BM, BN), how, SplitK(splits, "cluster", order)))
+    for BN in (*NARROW_WIDTHS, *WIDTHS):
+        tile, how = Tile(ONE_BLOCK, BN), Cooperative()
+        found.append(Structure(tile, how, Static()))
+        for splits in SPLITS:
+            found.append(Structure(tile, how, SplitK(splits, "workspace")))
+            if splits in (2, 4, 8):
+                found.append(Structure(tile, how, SplitK(splits, "cluster")))
     return tuple(found)
 
 
-def _promoted(BM: int, BN: int) -> tuple[Cooperative, Swizzle]:
-    """How a tile whose sums are promoted is worked on."""
-    how: Promotion = "plain"
-    order = Swizzle()
-    if BM * BN <= 128 * 128:
-        how = "overlap"
-    elif BM == 192:
-        order = Swizzle("along_n", 16)
-    elif (BM, BN) == (128, 192):
-        order = Swizzle(size=16)
-    else:
-        how = "stagger"
-    return Cooperative(sums=Promoted(how)), order
-
-
 @functools.lru_cache(32)
-def _columns(promoted: bool, card: Card) -> Columns:
-    return Columns.of(structures(promoted), card)
+def _columns(card: Card) -> Columns:
+    return Columns.of(structures(), card)
 
 
 def _sensible(problem: Problem, seen: Columns, card: Card) -> Any:
@@ -130,26 +103,18 @@ def _sensible(problem: Problem, seen: Columns, card: Card) -> Any:
     tiles = np.ceil(problem.m / seen.BM) * np.ceil(problem.n / seen.BN) * (problem.batches or 1)
     split = ((tiles <= card.sms) & (depth >= LEAST_OF_A_SPLIT * seen.splits) & (tiles * seen.splits <= card.sms * MOST_SPLIT_WORK)
              & (not problem.invariant))
-    narrow = (WIDTHS[0] > seen.BN) & (not problem.invariant)
-    tall = (seen.BM > ONE_BLOCK) & (problem.m <= ONE_BLOCK)
-    return (seen.resident >= seen.together) & (widest >= seen.BN) & ((seen.splits == 1) | split) & ~tall & ~narrow
-
-
-def _configured(problem: Problem, one: Structure) -> DenseConfig:
-    """The configuration of a structure. Raises ConfigError where it is refused."""
-    if isinstance(one.schedule, Cooperative) and isinstance(one.schedule.sums, Promoted):
-        one = one._replace(schedule=Cooperative(sums=problem.sums(one.schedule.sums.how)))
-    return of_structure(one, problem)
+    narrow = (WIDTHS[0] > seen.BN) & (not (problem.invariant and problem.b_major == "k"))
+    return (seen.resident >= seen.together) & (widest >= seen.BN) & ((seen.splits == 1) | split) & ~narrow
 
 
 def timed(problem: Problem, card: Card = H200) -> Iterator[tuple[float, DenseConfig]]:
     """Configurations worth trying for a problem with their clocks, the fastest by the model first."""
-    seen = _columns(problem.promote, card)
+    seen = _columns(card)
     sensible, times = _sensible(problem, seen, card), estimate(problem, seen, card).total
     for place in np.argsort(times, kind="stable").tolist():
         if sensible[place]:
             with suppress(ConfigError):
-                yield float(times[place]), _configured(problem, structures(problem.promote)[place])
+                yield float(times[place]), of_structure(structures()[place], problem)
 
 
 def _depth(problem: Problem) -> int:
@@ -182,7 +147,7 @@ def estimate(problem: Problem, seen: Columns, card: Card) -> Parts:
     a_rows = np.minimum(seen.BM, problem.m)
     loaded = (a_rows / seen.cluster_n + seen.BN / seen.cluster_m) * STAGE_BYTES
     read = np.maximum(1.0, (64 + 4096 / seen.BN) / 128)        # what shared memory is read for, which does not wait for wgmma
-    multiplied = seen.BM / 64 * seen.BN / 2 * 4 * (np.maximum(1 / card.tensor, read) + (seen.promotion - 1) * read)
+    multiplied = seen.BM / 64 * seen.BN / 2 * 4 * np.maximum(1 / card.tensor, read)
     copy = loaded / fit.l2
     stage = np.maximum(multiplied, copy) + np.where(seen.warpgroups == 1, fit.stage_1, fit.stage)
     steps = np.ceil(_depth(problem) / seen.splits)
@@ -205,28 +170,16 @@ def estimate(problem: Problem, seen: Columns, card: Card) -> Parts:
                  np.ones_like(total))
 
 
-def _promotion(one: DenseConfig | Structure, card: Card) -> float:
-    """How many times as long a stage takes with promoted sums."""
-    fit, sums = card.fit, budget.sums_of(one.schedule)
-    if not isinstance(sums, Promoted):
-        return 1.0
-    if sums.how != "plain":
-        return fit.overlap if sums.how == "overlap" else fit.stagger
-    if one.warpgroups == 3:
-        return fit.promote_3
-    return fit.promote_192 if (one.tile.BM, one.tile.BN) == (128, 192) else fit.promote
-
-
 def heuristic(problem: Problem, card: Card = H200) -> DenseConfig:
     """The configuration for a problem on a card."""
-    seen = _columns(problem.promote, card)
+    seen = _columns(card)
     sensible, times = _sensible(problem, seen, card), estimate(problem, seen, card).total
     best, fewest, least = None, 0, math.inf
-    for one, makes_sense, splits, time in zip(structures(problem.promote), sensible.tolist(), seen.splits.tolist(), times.tolist(),
+    for one, makes_sense, splits, time in zip(structures(), sensible.tolist(), seen.splits.tolist(), times.tolist(),
                                               strict=True):
         if makes_sense and (best is None or time < least * (WORTH_SPLITTING if splits > fewest else WORTH_CHANGING)):
             with suppress(ConfigError):         # made only where it would be chosen
-                best, fewest, least = _configured(problem, one), splits, time
+                best, fewest, least = of_structure(one, problem), splits, time
     assert best is not None
     return best
 

@@ -14,7 +14,7 @@ from ptxkit.cli.numbers import count, positive
 
 from ..config.dense import DenseConfig
 from ..config.parts import Loads
-from ..heuristic import copied, waves
+from ..heuristic import copied, promoted, waves
 from ..heuristic.costs import of_card
 from ..heuristic.dense import by_causes, by_waves, clocks, heuristic, judged, timed
 from ..heuristic.overlaps import at_the_start
@@ -76,7 +76,7 @@ def models(card: Card) -> dict[str, dict[str, Any]]:
 
 def _asked_of_trees(problem: Problem, card: Card) -> Container[int]:
     """The ranks, the fastest first, of the candidates that the trees corrected."""
-    if problem.by_threads or by_waves(problem, card):
+    if problem.by_threads or problem.promote or by_waves(problem, card):
         return range(sys.maxsize)
     found = judged(problem, card)
     return {rank for rank, (place, _) in enumerate(found.fastest_first()) if place in found.corrected}
@@ -89,12 +89,14 @@ def _row(problem: Problem, config: DenseConfig, total: float, card: Card, learne
         further, asked = copied.copying(problem, config.loads.align, card), problem.aligned(config.loads.align)
     if asked.by_threads:
         parts, further = copied.parts(asked, config, card)
+    elif asked.promote:
+        parts = promoted.parts(asked, config, card)
     elif by_waves(asked, card):
         parts, model = waves.parts(asked, config, card), "waves"
     else:
         parts = by_causes(asked, config, card)[0]
     named: dict[str, float | None] = {name: float(getattr(parts, name)[0]) / (card.clock_mhz if name in TIMES else 1) for name in PARTS}
-    named["learned"] = (total - further) / float(parts.total[0]) if model == "costs" and learned else None
+    named["learned"] = (total - further) / float(parts.total[0]) if model == "costs" and learned and not problem.promote else None
     named["further"] = further / card.clock_mhz
     return {"config": config, "model": model, "us": total / card.clock_mhz, "parts": named}
 

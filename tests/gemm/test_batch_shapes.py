@@ -122,10 +122,14 @@ def test_samples_of_batches_have_configurations_of_their_own():
         for config in found:
             tiles = problem.count * math.prod(config.tiles(problem.m, problem.n))
             assert config.splits == 1 or tiles * config.splits <= sample.MOST_SPLIT_TILES
-    few, alone = set(sample.generated(asked(16, 32, 256, batches=500))), set(sample.generated(asked(65, 32, 256)))
+    few, alone = set(sample.generated(asked(16, 32, 256, batches=500))), set(sample.generated(asked(65, 72, 256)))
     assert any(isinstance(config.schedule, Pingpong) and config.tile.BN == 16 for config in few)
     assert any(config.stages == 2 for config in few)
     assert not any(config.tile.BN < 32 or config.stages == 2 for config in alone)
+    assert not any(config.tile.BN < 32 and config.splits > 1 for config in few if not config.swap_ab)
+    narrow = sample.generated(asked(65, 32, 256))               # a single product of few columns, which B has along K
+    assert any(config.tile.BN == 16 and config.splits == 2 for config in narrow)
+    assert not any(config.tile.BN < 32 for config in sample.generated(asked(65, 32, 256, layout="nn")))
     assert {config.tile.BM for config in sample.generated(asked(180, 512, 512))} == {64, 128, 192, 256}
 
 

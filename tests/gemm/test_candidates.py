@@ -12,7 +12,17 @@ from ptxkit.cards import H100, H200
 from ptxkit.gemm.config.parts import Pingpong, SplitK, StreamK, Tile
 from ptxkit.gemm.heuristic import costs, rings, space
 from ptxkit.gemm.heuristic.costs import Columns
-from ptxkit.gemm.heuristic.dense import MOST_HELD, MOST_SPLIT_WORK, SHALLOW, by_causes, few_rows, heuristic, judged
+from ptxkit.gemm.heuristic.dense import (
+    MOST_HELD,
+    MOST_SPLIT_WORK,
+    SHALLOW,
+    TOO_FEW_SWAPPED,
+    TOO_WIDE,
+    by_causes,
+    few_rows,
+    heuristic,
+    judged,
+)
 from ptxkit.gemm.heuristic.overlaps import at_the_start, other_begins
 from ptxkit.gemm.heuristic.space import Structure
 from ptxkit.gemm.launch import tuning
@@ -23,7 +33,8 @@ from ptxkit.gemm.tools.problems import asked
 PROBLEMS = {"large": asked(4096, 4096, 512), "one wave": asked(1160, 1600, 4096, layout="tn"), "shallow": asked(3000, 3000, 256),
             "long": asked(256, 512, 32768, layout="tt"), "few rows": asked(40, 4096, 8192), "up to 128 rows": asked(104, 4096, 7168),
             "batches of few rows": asked(24, 368, 3424, batches=96), "batches": asked(504, 360, 1024, batches=24, layout="nn"),
-            "invariant": asked(700, 1040, 4096, batch_invariant=True)}
+            "invariant": asked(700, 1040, 4096, batch_invariant=True), "few columns": asked(4096, 40, 1024),
+            "fewer columns": asked(4096, 8, 1024), "few columns along N": asked(4096, 40, 1024, layout="nn")}
 
 
 def sensible(problem: Problem, one: Structure, seen: dict[str, float]) -> bool:
@@ -44,7 +55,11 @@ def sensible(problem: Problem, one: Structure, seen: dict[str, float]) -> bool:
         rules.append(depth > SHALLOW)
     if isinstance(scheduler, SplitK | StreamK):
         rules.append(not problem.invariant)
-    if problem.batches is None and not few_rows(problem):
+    if space.few_columns(problem):
+        rules.append(problem.n > TOO_FEW_SWAPPED if one.swap_ab else problem.n + TOO_WIDE >= tile.BN)
+    else:
+        rules.append(not one.for_few_columns)
+    if problem.batches is None and not (few_rows(problem) or space.few_columns(problem)):
         rules.append(not ((64 if isinstance(one.schedule, Pingpong) else 32) > tile.BN or seen["ctas"] > 1))
     return all(rules)
 

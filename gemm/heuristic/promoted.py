@@ -1,0 +1,163 @@
+"""Which configuration a dense product of promoted sums gets: the least time by the model of `costs`.
+
+Sums that leave the tensor cores every 128 of K make products longer, and a stage waits for its block scales. Both are counted besides the
+causes. No fit has seen such products, so that structures have no factors here. docs/experiments.md says how much slower the choice is than
+the fastest structure.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ptxkit.cards import H200, Card
+
+from ..collective.epilogue_ops import Fusion
+from ..config import budget
+from ..config.budget import STAGE_BYTES
+from ..config.dense import DenseConfig, Operands
+from ..config.parts import (
+    BlockScaled,
+    ConfigError,
+    Cooperative,
+    Direct,
+    Dynamic,
+    Loads,
+    Promoted,
+    Promotion,
+    ScaleLoad,
+    SplitK,
+    Static,
+    Sums,
+    Swizzle,
+    Tile,
+)
+from ..problem.dense import Problem, stored
+from .costs import Columns, Parts, Sizes, estimate, of_card, taken
+from .space import ONE_BLOCK, Rows, Structure, configured, of_structure
+
+WAYS: dict[Tile, tuple[Promotion, Swizzle]] = {
+    **{Tile(64, BN): ("overlap", Swizzle()) for BN in (32, 64, 128)},
+    Tile(128, 128): ("overlap", Swizzle()), Tile(128, 192): ("plain", Swizzle(size=16)),
+    Tile(192, 128): ("plain", Swizzle("along_n", 16)), Tile(256, 128): ("stagger", Swizzle())}
+"""The tiles, how their sums are promoted, and in which order they come."""
+SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 14, 16)
+SPLITS_IN_CLUSTER = (2, 4, 8)
+LEAST_OF_A_SPLIT = 4            # stages
+MOST_SPLIT_WORK = 1.02          # work tiles of a split K over the SMs
+BEYOND = 31                     # columns that a tile may have beyond those of D
+WAITS: dict[ScaleLoad, float] = {"warp": 100.0, "tensor_map": 30.0, "lines": 0.0, "bulk": 0.0}
+"""The clocks that a stage waits for its block scales, by the way they are loaded. On an H200 a stage was 10 to 75 clocks longer if a warp
+copied the scales of B, and 70 to 180 longer if it copied those of A as well."""
+
+
+@functools.cache
+def structures() -> tuple[Structure, ...]:
+    """Every tile alone and with splits of K; how scales are loaded is not yet told."""
+    found = []
+    for tile, (how, order) in WAYS.items():
+        schedule = Cooperative(sums=Promoted(how))
+        found += [Structure(tile, schedule, Static(order)), Structure(tile, schedule, Dynamic(order))]
+        found += [Structure(tile, schedule, SplitK(splits, "workspace", order)) for splits in SPLITS]
+        found += [Structure(tile, schedule, SplitK(splits, "cluster", order)) for splits in SPLITS_IN_CLUSTER]
+    return tuple(found)
+
+
+@functools.lru_cache(64)
+def _columns(operands: Operands, sums: Sums, fusion: Fusion, direct: Direct | None, ragged: bool,
+             card: Card) -> tuple[tuple[Structure, ...], Any, Columns, Any, Any]:
+    """The structures that such a product can have, which of them draw tiles from a counter, what the model sees of them, and for each how
+    many times as long its products take and the clocks that a stage waits for scales. `sums`: those of the product, promoted in any way;
+    `direct`, `ragged`: as of `stored`."""
+    there, configs = [], []
+    for one in structures():
+        with suppress(ConfigError):
+            wanted = _summed(one, sums)
+            store = stored(direct, operands.out, one.tile, one.scheduler, ragged=ragged)
+            configs.append(configured(wanted, operands, fusion, Rows(256), (Loads(), Loads()), store))
+            there.append(one)
+    seen = Columns.of(configs, card, of_card(card))
+    longer, waits = _longer(configs, card)
+    dynamic = np.array([isinstance(one.scheduler, Dynamic) for one in there])
+    return tuple(there), dynamic, replace(seen, factor=np.ones_like(seen.factor)), longer, waits
+
+
+def _summed(one: Structure, sums: Sums) -> Structure:
+    """The structure with these sums, promoted in its own way."""
+    assert isinstance(sums, Promoted)
+    return one._replace(schedule=Cooperative(sums=replace(sums, how=WAYS[one.tile][0])))
+
+
+def _longer(configs: Sequence[DenseConfig], card: Card) -> tuple[Any, Any]:
+    """For each configuration how many times as long its products take, and the clocks that a stage waits for scales."""
+    longer = [_promotion(config, card) for config in configs]
+    sums = [budget.sums_of(config.schedule) for config in configs]
+    return np.array(longer), np.array([WAITS[each.load] if isinstance(each, BlockScaled) else 0.0 for each in sums])
+
+
+def _promotion(one: DenseConfig, card: Card) -> float:
+    """How many times as long products take whose sums are promoted."""
+    fit, sums = card.fit, budget.sums_of(one.schedule)
+    if not isinstance(sums, Promoted):
+        return 1.0
+    if sums.how != "plain":
+        return fit.overlap if sums.how == "overlap" else fit.stagger
+    if one.warpgroups == 3:
+        return fit.promote_3
+    return fit.promote_192 if (one.tile.BM, one.tile.BN) == (128, 192) else fit.promote
+
+
+def _estimate(problem: Problem, seen: Columns, longer: Any, waits: Any, card: Card) -> Parts:
+    """The clocks of one launch, by configuration."""
+    costs = of_card(card)
+    slower: Any = {"mma": costs.mma * longer, "stage": costs.stage + waits, "stage_1": costs.stage_1 + waits}
+    return estimate(replace(costs, **slower), Sizes.of(problem), seen)
+
+
+def _judged(problem: Problem, card: Card) -> tuple[list[Structure], Any]:
+    """The structures that make sense for a problem, and their clocks."""
+    every, dynamic, seen, longer, waits = _columns(problem.operands, problem.sums(), problem.fusion, problem.store, problem.ragged, card)
+    places = np.flatnonzero(_sensible(problem, seen, dynamic, card))
+    seen = taken(seen, places)
+    if rows := Rows.of(problem).a_rows:
+        seen = replace(seen, a_rows=np.full_like(seen.BM, rows))
+    return [every[place] for place in places], _estimate(problem, seen, longer[places], waits[places], card).total
+
+
+def _sensible(problem: Problem, seen: Columns, dynamic: Any, card: Card) -> Any:
+    """Whether a structure makes sense for these extents."""
+    widest = max(32 if problem.b_major == "k" else 64, -(-problem.n // 8) * 8 + BEYOND)
+    depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
+    tiles = np.ceil(problem.m / seen.BM) * np.ceil(problem.n / seen.BN) * (problem.batches or 1)
+    split = (tiles <= card.sms) & (depth >= LEAST_OF_A_SPLIT * seen.splits) & (tiles * seen.splits <= card.sms * MOST_SPLIT_WORK)
+    tall = (seen.BM > ONE_BLOCK) & (problem.m <= ONE_BLOCK)
+    together = np.where(seen.in_cluster > 0, seen.splits, 1)
+    in_turn = (seen.splits > 1) | (dynamic == (tiles > card.sms))       # no counter for CTAs that have one tile each
+    return in_turn & (seen.resident >= together) & (widest >= seen.BN) & ((seen.splits == 1) | (split & (not problem.invariant))) & ~tall
+
+
+def timed(problem: Problem, card: Card = H200) -> Iterator[tuple[float, DenseConfig]]:
+    """Configurations worth trying for a problem with their clocks, the fastest by the model first."""
+    some, times = _judged(problem, card)
+    for place in np.argsort(times, kind="stable").tolist():
+        with suppress(ConfigError):
+            yield float(times[place]), of_structure(_summed(some[place], problem.sums()), problem)
+
+
+def parts(problem: Problem, config: DenseConfig, card: Card = H200) -> Parts:
+    """What the model counts for one configuration."""
+    seen = Columns.of([config], card, of_card(card))
+    return _estimate(problem, replace(seen, factor=np.ones_like(seen.factor)), *_longer([config], card), card)
+
+
+def clocks(problem: Problem, config: DenseConfig, card: Card = H200) -> float:
+    """The model: SM clocks of one launch."""
+    return float(parts(problem, config, card).total[0])
+
+
+__all__ = ["clocks", "parts", "structures", "timed"]
