@@ -10,11 +10,11 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from . import attention, gains, gallery, grouped, host, products, records, shapes, tools
+from . import attention, choices, gains, gallery, grouped, host, products, records, shapes, tools
 
 PLOT = records.ROOT / "docs" / "random.svg"
 MARK = re.compile(r"(<!-- figure: (?P<name>[\w.-]+) -->)(?P<text>.*?)(<!-- /figure -->)", re.S)
-SUBJECTS = products, shapes, grouped, gains, host, attention, gallery, tools
+SUBJECTS = products, shapes, grouped, choices, gains, host, attention, gallery, tools
 FIGURES: dict[str, records.Figure] = {name: figure for subject in SUBJECTS for name, figure in subject.FIGURES.items()}
 TWICE = [name for name, count in Counter(name for subject in SUBJECTS for name in subject.FIGURES).items() if count > 1]
 assert not TWICE, f"two subjects have the figures {TWICE}"

@@ -1,0 +1,72 @@
+"""What choices gain over those of before, by random products that set no limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import geometric_mean
+from typing import Any
+
+from .grouped import beside_before
+from .records import Figure, block, header, record
+
+CHOICES = "2026-11-30-h200-choices"
+BESIDE = "time beside before: mean | least | most | more than 3 % slower"
+
+
+def rows(section: str) -> list[Any]:
+    found: list[Any] = record(CHOICES)[section]["rows"]
+    return found
+
+
+def over(times: Sequence[float]) -> str:
+    """A mean of times over the fastest, and their most."""
+    return f"{geometric_mean(times):.3f} ({max(times):.2f})"
+
+
+def groups_table() -> str:
+    """Few tiles whose rows are gathered, scattered or quantised: products with another tile, and how far all are from the fastest."""
+    lines = header(f"rows | type | products | other tile | {BESIDE} | over the fastest measured: before (most) | now")
+    kinds: dict[tuple[str, str], list[Any]] = {}
+    for row in rows("groups"):
+        kinds.setdefault((row[0], row[1].split(":")[1] + ", gate" * (":gated" in row[1])), []).append(row)
+    for (what, kind), found in sorted(kinds.items()):
+        changed = [row[3] / row[2] for row in found if row[5]]
+        before, now = (over([row[place] / row[4] for row in found]) for place in (2, 3))
+        lines.append(f"| {what} | {kind} | {len(found)} | {beside_before(changed)} | {before} | {now} |")
+    return block(lines)
+
+
+def along_k_table() -> str:
+    """Weight gradients."""
+    lines = header("lengths | products | over the fastest measured: before (most) | now | torch / ours before (least) | now")
+    for lengths, title in (("even", "alike"), ("skewed", "like 1, 1/2, 1/3")):
+        found = [row for row in rows("along k") if row[1] == lengths]
+        cells = [over([row[place] / row[4] for row in found]) for place in (2, 3)]
+        for place in (2, 3):
+            ratios = [row[5] / row[place] for row in found]
+            cells.append(f"{geometric_mean(ratios):.3f} ({min(ratios):.2f})")
+        lines.append(f"| {title} | {len(found)} | {' | '.join(cells)} |")
+    return block(lines)
+
+
+def scales_table() -> str:
+    """Dense products with block scales."""
+    lines = header(f"products | other configuration | {BESIDE} | over the fastest measured: before (most) | now")
+    found = rows("block scales")
+    changed = [row[2] / row[1] for row in found if row[2] != row[1]]
+    before, now = (over([row[place] / row[3] for row in found]) for place in (1, 2))
+    return block([*lines, f"| {len(found)} | {beside_before(changed)} | {before} | {now} |"])
+
+
+def columns_table() -> str:
+    """Products of few columns that have another configuration."""
+    lines = header(f"columns | other configuration | {BESIDE} | cuBLAS / ours before | now")
+    for title, least, most in (("8", 8, 8), ("16, 24", 16, 24), ("32 to 64", 32, 64)):
+        found = [row for row in rows("few columns") if least <= int(row[0].split("x")[1]) <= most]
+        before, now = (geometric_mean(row[3] / row[place] for row in found) for place in (1, 2))
+        lines.append(f"| {title} | {beside_before([row[2] / row[1] for row in found])} | {before:.2f} | {now:.2f} |")
+    return block(lines)
+
+
+FIGURES: dict[str, Figure] = {"choices.groups": groups_table, "choices.along-k": along_k_table, "choices.block-scales": scales_table,
+                              "choices.columns": columns_table}

@@ -1,0 +1,94 @@
+"""What is recorded as chosen is chosen, and takes less time than what was chosen before: products that set no limit of the heuristic."""
+
+from __future__ import annotations
+
+from statistics import geometric_mean
+from typing import Any
+
+import pytest
+
+from ptxkit.cards import H200
+from ptxkit.gemm.config.grouped_k import GroupedKConfig
+from ptxkit.gemm.heuristic import dense, grouped, grouped_k
+from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
+from ptxkit.gemm.problem.grouped_k import ArraysAlongK, ProblemAlongK
+from ptxkit.gemm.tools.bench.grouped_cases import case
+from ptxkit.gemm.tools.bench.shapes import problem
+from ptxkit.gemm.tools.problems import array, arrays_of, described
+from tests.gemm.groups import results
+
+pytestmark = pytest.mark.pure
+MEASURED = "2026-11-30-h200-choices.json"
+NUMBERS = {"gathered": "gather", "scattered": "scatter"}
+
+
+def rows(section: str) -> list[Any]:
+    return list(results(MEASURED)[section]["rows"])
+
+
+def mean(values: Any) -> float:
+    return geometric_mean(list(values))
+
+
+def test_few_tiles_of_rows_by_number_and_of_quantised_results() -> None:
+    found = rows("groups")
+    for what, word, _, _, _, tile in found:
+        one = case(word)
+        numbers = {NUMBERS[what]: array("s32", one.rows)} if what in NUMBERS else {}
+        config = grouped.heuristic(GroupProblem(arrays_of(one)._replace(**numbers), GroupOptions(gated=one.gated)))
+        said = f"{config.tile.BM}x{config.tile.BN}{' pingpong' * ('pingpong' in str(config))}{' counter' * config.dynamic}"
+        assert tile in (None, said), word
+    for what in ("gathered", "scattered", "quantised"):
+        changed = [now / before for which, _, before, now, _, tile in found if which == what and tile]
+        assert len(changed) > 15
+        assert mean(changed) < 0.96
+    assert mean(now / fastest for _, _, _, now, fastest, _ in found) < 1.06
+    assert mean(before / fastest for _, _, before, _, fastest, _ in found) > 1.12
+    assert sum(now > 1.03 * before for _, _, before, now, _, _ in found) < 0.08 * len(found)
+
+
+def along_k(shape: str) -> ProblemAlongK:
+    groups, length, m, n = map(int, shape.split("x"))
+    a, b = (array("bf16", groups * length, columns) for columns in (m, n))
+    return ProblemAlongK(ArraysAlongK(a, b, array("s32", groups + 1), array("bf16", groups, m, n)))
+
+
+def words(config: GroupedKConfig) -> str:
+    return f"{config.tile.BM}x{config.tile.BN} {config.scheduler.cluster.m}x{config.scheduler.cluster.n}"
+
+
+def test_weight_gradients() -> None:
+    """Lengths that differ gain more than groups that are alike lose, and none takes longer than torch."""
+    found = rows("along k")
+    assert all(words(grouped_k.heuristic(along_k(shape))) == tile for shape, *_, tile in found)
+    assert min(torch / now for *_, now, _, torch, _ in found) > 1.06
+    alike, differ = ([now / before for _, lengths, before, now, *_ in found if lengths == what] for what in ("even", "skewed"))
+    assert mean(alike) < 1.01
+    assert mean(differ) < 0.97
+
+
+def test_groups_that_differ_decide_where_one_is_long() -> None:
+    """16 groups of 848 x 736 have 12 tiles of 256 x 192 each: with lengths like 1, 1/2, 1/3 those of the longest take most of the time."""
+    config = grouped_k.heuristic(along_k("16x1384x848x736"))
+    assert config.tile.BM * config.tile.BN < 256 * 192
+    alone = grouped_k.heuristic(along_k("1x22144x848x736"))
+    assert alone == min(grouped_k.candidates(along_k("1x22144x848x736")), key=lambda one: grouped_k.clocks(along_k("1x22144x848x736"), one))
+
+
+def test_dense_products_with_block_scales() -> None:
+    found = rows("block scales")
+    for shape, _, _, _, _, tile in found:
+        config = dense.heuristic(described(problem(f"{shape}:e4m3-block:nt")), H200)
+        assert f"{config.tile.BM}x{config.tile.BN} {config.splits}" == tile, shape
+    assert mean(now / before for _, before, now, *_ in found) < 0.97
+    assert mean(now / fastest for _, _, now, fastest, *_ in found) < 1.03
+    assert all(torch > now for _, _, now, _, torch, _ in found if torch)
+
+
+def test_products_of_few_columns() -> None:
+    found = rows("few columns")
+    for shape, _, _, _, tile in found:
+        config = dense.heuristic(described(problem(shape)), H200)
+        assert f"{config.tile.BM}x{config.tile.BN} {config.splits}{' swapped' * config.swap_ab}" == tile, shape
+    assert mean(now / before for _, before, now, *_ in found) < 0.95
+    assert max(now / before for _, before, now, *_ in found) < 1.04
