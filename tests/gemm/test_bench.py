@@ -173,12 +173,32 @@ def test_numbers_are_written_to_six_digits():
     assert files.rounded({"a": [1.23456789, (7, "x", True, None)]}) == {"a": [1.23457, [7, "x", True, None]]}
 
 
-# On a GPU, with torch.
-
-
 @pytest.fixture
 def torch():
     return pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize(("text", "names", "sentence"), [
+    ("128x256x640:e4m3-block", ["scaled_mm"], "M and the blocks of K are multiples of 4"),
+    ("126x256x512:e4m3-block", ["scaled_mm"], "M and the blocks of K are multiples of 4"),
+    ("128x256x512:e4m3-block", ["scaled_mm_slow"], "ask for scaled_mm"), ("128x256x512:e4m3-block:nn", ["scaled_mm"], "layout nt"),
+    ("2x128x256x512:e4m3", ["scaled_mm"], "single products")])
+def test_what_scaled_mm_does_not_take(text, names, sentence):
+    (make,) = baselines.baselines(names).values()
+    with pytest.raises(baselines.NotImplementedHere, match=sentence):
+        make(None, shapes.problem(text), ())
+
+
+@pytest.mark.parametrize(("depth", "blocks"), [(12, 5), (9, 5), (5, 1), (1, 3)])
+def test_block_scales_lie_as_scaled_mm_takes_them(torch, depth, blocks):
+    """Contiguous along K, and lines a multiple of 4 apart."""
+    scales = torch.rand(blocks, depth).T
+    padded = baselines._padded(torch, scales)
+    assert torch.equal(padded, scales)
+    assert padded.stride() == (1, -(-depth // 4) * 4)
+
+
+# On a GPU, with torch.
 
 
 @pytest.mark.gpu
@@ -188,7 +208,7 @@ def torch():
 def test_contestants_agree_with_float32_and_an_error_is_seen(torch, text):
     problem = shapes.problem(text)
     data = operands.make(torch, problem, 2)
-    names = ["ours"] if problem.block else ["ours", "scaled_mm"] if problem.rowcol else \
+    names = ["ours", "scaled_mm"] if problem.block or problem.rowcol else \
         ["ours", "scaled_mm", "cublaslt"] if operands.BYTES[problem.dtype] == 1 else ["ours", "cublas", "cublaslt"]
     for name, make in baselines.baselines(names).items():
         for entry in make(torch, problem, data):

@@ -101,19 +101,40 @@ def cublaslt(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Ent
 
 
 def scaled_mm(torch: Any, problem: Problem, sets: Sequence[Operands], fast: bool = True) -> list[Entry]:
-    """torch._scaled_mm with one scale for each operand, or for each row and column, and fast accumulation."""
+    """torch._scaled_mm with one scale for each operand, or for each row and column, and fast accumulation; or with block scales, whose sums
+    leave the tensor cores."""
     if BYTES[problem.dtype] > 1:
         raise NotImplementedHere("torch._scaled_mm multiplies fp8")
-    if problem.block or problem.batch is not None:
-        raise NotImplementedHere("torch._scaled_mm is asked for single products without block scales")
+    if problem.batch is not None:
+        raise NotImplementedHere("torch._scaled_mm is asked for single products")
     if problem.layout != "nt":
         raise NotImplementedHere("torch._scaled_mm takes the layout nt")
+    if problem.block and (why := _no_blocks(problem, fast)):
+        raise NotImplementedHere(why)
     kind = getattr(torch, TORCH_NAMES[problem.out])
 
     def launch(data: Operands) -> Launch:
-        return lambda: torch._scaled_mm(data.a, data.b, data.a_scale, data.b_scale, out_dtype=kind, use_fast_accum=fast, out=data.d)
+        b_scale = _padded(torch, data.b_scale) if problem.block else data.b_scale
+        accumulates = fast and not problem.block
+        return lambda: torch._scaled_mm(data.a, data.b, data.a_scale, b_scale, out_dtype=kind, use_fast_accum=accumulates, out=data.d)
 
     return [Entry("scaled_mm" if fast else "scaled_mm_slow", [launch(data) for data in sets])]
+
+
+def _no_blocks(problem: Problem, fast: bool) -> str:
+    """Why torch._scaled_mm does not take a problem with block scales; nothing if it does."""
+    if not fast:
+        return "torch._scaled_mm has one product with block scales: ask for scaled_mm"
+    if problem.m % 4 or (-(-problem.k // 128) % 4 and problem.n > 128):
+        return "torch._scaled_mm takes block scales where M and the blocks of K are multiples of 4"
+    return ""
+
+
+def _padded(torch: Any, scales: Any) -> Any:
+    """Scales [K / 128, N / 128] as torch._scaled_mm takes those of B: contiguous along K, lines a multiple of 4 apart."""
+    depth, blocks = scales.shape
+    lines = torch.zeros(blocks, -(-depth // 4) * 4, device=scales.device)[:, :depth]
+    return lines.copy_(scales.T).T
 
 
 def wgmma(torch: Any, problem: Problem, sets: Sequence[Operands]) -> list[Entry]:

@@ -75,7 +75,7 @@ def _one(torch: Any, problem: Problem) -> Operands:
         return Operands(a, b, d)
     if problem.block:
         blocks = -(-k // 128)
-        return Operands(a, b, d, uniform(torch, blocks, m).T, uniform(torch, blocks, -(-n // 128)))
+        return Operands(a, b, d, uniform(torch, blocks, m).T, uniform(torch, -(-n // 128), blocks).T)     # as `described` has them
     if problem.rowcol:
         return Operands(a, b, d, uniform(torch, m, 1), uniform(torch, 1, n))
     return Operands(a, b, d, torch.tensor(0.75, device="cuda"), torch.tensor(1.25, device="cuda"))
