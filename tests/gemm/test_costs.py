@@ -74,6 +74,13 @@ def test_what_is_chosen_for_random_products_can_be_launched(card):
             assert grid.ctas[0] >= card.sms // 3                        # no card is left idle by a problem that has work for it
 
 
+def test_batch_invariant_products_of_few_rows_have_narrow_tiles_where_b_lies_along_k():
+    """Along N its copies have spans of 64 columns."""
+    widths = {layout: [heuristic(asked(rows, n, 2048, layout=layout, batch_invariant=True)).tile.BN for rows in (8, 16, 48)
+                       for n in (512, 1152, 2104)] for layout in ("nt", "nn")}
+    assert min(widths["nt"]) < 32 <= min(widths["nn"])
+
+
 def test_few_rows_are_chosen_for_by_waves_and_no_others(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(corrections, "of_card", lambda card: corrections.NONE)  # a card without measurements of few rows
