@@ -26,7 +26,7 @@ class Fit:
     l2: bytes a clock that the L2 gives one SM; memory: those that the memory gives all. In clocks: prologue, until the first stage arrives;
     stage_1 and stage, a stage besides its products, with one mma warpgroup and with more; epilogue, for each 64 x 8 of a warpgroup's share;
     cluster, a cluster's start; reduce_*, a reduction of a split K at once, and sums_*, bytes a clock of its partial sums. promote, overlap,
-    stagger, promote_3 and promote_192: how many times as long a stage takes with promoted sums: plain, overlapped, staggered, plain in
+    stagger, promote_3 and promote_192: how many times as long products take with promoted sums: plain, overlapped, staggered, plain in
     three warpgroups, and plain in tiles of 128 x 192. group_bytes and group_flops_*: what a group product reads and multiplies at most in
     a microsecond, for operands of 16 and 8 bits.
     """

@@ -46,7 +46,7 @@ TOO_FEW_SWAPPED = 24
 """Columns of D up to which no single product of few columns has A and B swapped. B has so many of the 64 rows that a copy asks for, and
 one that is outside of the tensor costs a stage some 3 clocks (4096 x 8 x 4096 nt on an H200: 18.0 us, by the model 12.3)."""
 TOO_WIDE = 24
-"""Columns, more than which no tile of a product of few columns has beyond them."""
+"""The most columns of a tile beyond those of D, if D has few."""
 MOST_HELD = 4 / 3
 """How many times the columns of a tile a stage may hold of B. An operand that is not contiguous along K is copied in whole spans."""
 MOST_ROWS = 256
@@ -153,8 +153,8 @@ class Candidates(NamedTuple):
     costs: Costs
     cuts_k: Any                                 # whether it splits K or shares it out
     long_store: Any                             # whether storing a tile takes long for its short ring
-    of_batches: Any                             # whether only batches and products of few columns may have it
-    of_few_columns: Any                         # whether only the latter may
+    of_batches: Any                             # whether only batches and products of few rows or columns may have it
+    of_few_columns: Any                         # whether only products of few columns may
 
 
 @functools.lru_cache(64)
@@ -254,9 +254,9 @@ def _possible(problem: Problem, found: Candidates) -> Any:
 
 
 def _of_batches(seen: Columns) -> Any:
-    """Structures that only batches may have: they suit products of few rows or columns, many at a time, and are not yet measured for
-    others. Narrow ones leave less of a small product's tile empty. Pingpong stores a tile while the next one is multiplied, and so do
-    several CTAs on an SM, whose waits for copies, products and barriers overlap besides."""
+    """Structures that only batches and products of few rows or columns may have, and that are not yet measured for others. Narrow ones
+    leave less of a small product's tile empty. Pingpong stores a tile while the next one is multiplied, and so do several CTAs on an SM,
+    whose waits for copies, products and barriers overlap besides."""
     narrow = (seen.BN < NARROW) | ((seen.pingpong > 0) & (seen.BN < PINGPONG_FROM))
     return narrow | (seen.ctas > 1)
 

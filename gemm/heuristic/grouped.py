@@ -140,11 +140,11 @@ def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig
 
 
 def _at_once(tile: GroupTile, problem: GroupProblem, card: Card) -> GroupTile:
-    """The tile for CTAs that know theirs, where few tokens leave some without one: they need not wait for a counter. Trees choose between
-    both."""
-    if problem.mean > FEW or not isinstance(tile.scheduler, DynamicGroups) or problem.options.order or grouped_trees.takes(problem):
+    """The tile for CTAs that know theirs, where few tokens leave some without one: they need not wait for a counter. Where a card has trees
+    they have chosen between both."""
+    if problem.mean > FEW or not isinstance(tile.scheduler, DynamicGroups) or problem.options.order:
         return tile
-    if tile.waves(problem, card) > AT_ONCE:
+    if grouped_trees.chooses(problem, card) or tile.waves(problem, card) > AT_ONCE:
         return tile
     return replace(tile, scheduler=StaticGroups(order=tile.scheduler.order, cluster=tile.scheduler.cluster))
 

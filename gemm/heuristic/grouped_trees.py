@@ -124,6 +124,11 @@ def takes(problem: GroupProblem) -> bool:
     return learned(problem) and (few(problem) or straddles(problem))
 
 
+def chooses(problem: GroupProblem, card: Card) -> bool:
+    """Whether the card has trees that choose for such products."""
+    return takes(problem) and len(of_card(card, few(problem))) > 0
+
+
 def rounded(mean: float) -> float:
     """The tokens that trees are asked about: about so many, and in as many tiles. The number of rows may be another one at each call of a
     model, and a choice takes as long as a small product."""
@@ -175,7 +180,7 @@ def answer(question: Question) -> GroupTile | None:
 
 def better(problem: GroupProblem, chosen: GroupTile | CostedTile, card: Card) -> GroupTile | CostedTile:
     """The tile that the trees put first, if it gains enough over the one that is chosen without them; else that one."""
-    if not len(of_card(card, few(problem))) or not takes(problem):
+    if not chooses(problem, card):
         return chosen
     return answer(Question.of(without_cost(chosen), problem, card)) or chosen
 

@@ -39,7 +39,7 @@ from ..config.parts import (
 )
 from ..problem.dense import Problem, stored
 from .costs import Columns, Parts, Sizes, estimate, of_card, taken
-from .space import ONE_BLOCK, Rows, Structure, configured, of_structure
+from .space import ONE_BLOCK, Rows, Structure, alike, configured, of_structure
 
 WAYS: dict[Tile, tuple[Promotion, Swizzle]] = {
     **{Tile(64, BN): ("overlap", Swizzle()) for BN in (32, 64, 128)},
@@ -51,7 +51,7 @@ SPLITS_IN_CLUSTER = (2, 4, 8)
 LEAST_OF_A_SPLIT = 4            # stages
 MOST_SPLIT_WORK = 1.02          # work tiles of a split K over the SMs
 BEYOND = 31                     # columns that a tile may have beyond those of D
-WAITS: dict[ScaleLoad, float] = {"warp": 100.0, "tensor_map": 30.0, "lines": 0.0, "bulk": 0.0}
+WAITS: dict[ScaleLoad, float] = {"warp": 100.0, "tensor_map": 30.0, "bulk": 0.0}
 """The clocks that a stage waits for its block scales, by the way they are loaded. On an H200 a stage was 10 to 75 clocks longer if a warp
 copied the scales of B, and 70 to 180 longer if it copied those of A as well."""
 
@@ -69,17 +69,17 @@ def structures() -> tuple[Structure, ...]:
 
 
 @functools.lru_cache(64)
-def _columns(operands: Operands, sums: Sums, fusion: Fusion, direct: Direct | None, ragged: bool,
+def _columns(operands: Operands, sums: Sums, direct: Direct | None, ragged: bool,
              card: Card) -> tuple[tuple[Structure, ...], Any, Columns, Any, Any]:
     """The structures that such a product can have, which of them draw tiles from a counter, what the model sees of them, and for each how
     many times as long its products take and the clocks that a stage waits for scales. `sums`: those of the product, promoted in any way;
-    `direct`, `ragged`: as of `stored`."""
+    `direct`, `ragged`: as of `stored`. What is fused changes no ring; `timed` leaves out what it refuses."""
     there, configs = [], []
     for one in structures():
         with suppress(ConfigError):
             wanted = _summed(one, sums)
             store = stored(direct, operands.out, one.tile, one.scheduler, ragged=ragged)
-            configs.append(configured(wanted, operands, fusion, Rows(256), (Loads(), Loads()), store))
+            configs.append(configured(wanted, operands, Fusion(), Rows(256), (Loads(), Loads()), store))
             there.append(one)
     seen = Columns.of(configs, card, of_card(card))
     longer, waits = _longer(configs, card)
@@ -97,7 +97,7 @@ def _longer(configs: Sequence[DenseConfig], card: Card) -> tuple[Any, Any]:
     """For each configuration how many times as long its products take, and the clocks that a stage waits for scales."""
     longer = [_promotion(config, card) for config in configs]
     sums = [budget.sums_of(config.schedule) for config in configs]
-    return np.array(longer), np.array([WAITS[each.load] if isinstance(each, BlockScaled) else 0.0 for each in sums])
+    return np.array(longer), np.array([WAITS.get(each.load, 0.0) if isinstance(each, BlockScaled) else 0.0 for each in sums])
 
 
 def _promotion(one: DenseConfig, card: Card) -> float:
@@ -121,7 +121,7 @@ def _estimate(problem: Problem, seen: Columns, longer: Any, waits: Any, card: Ca
 
 def _judged(problem: Problem, card: Card) -> tuple[list[Structure], Any]:
     """The structures that make sense for a problem, and their clocks."""
-    every, dynamic, seen, longer, waits = _columns(problem.operands, problem.sums(), problem.fusion, problem.store, problem.ragged, card)
+    every, dynamic, seen, longer, waits = _columns(alike(problem.operands), problem.sums(), problem.store, problem.ragged, card)
     places = np.flatnonzero(_sensible(problem, seen, dynamic, card))
     seen = taken(seen, places)
     if rows := Rows.of(problem).a_rows:
@@ -131,7 +131,7 @@ def _judged(problem: Problem, card: Card) -> tuple[list[Structure], Any]:
 
 def _sensible(problem: Problem, seen: Columns, dynamic: Any, card: Card) -> Any:
     """Whether a structure makes sense for these extents."""
-    widest = max(32 if problem.b_major == "k" else 64, -(-problem.n // 8) * 8 + BEYOND)
+    widest = max(32, -(-problem.n // 8) * 8 + BEYOND)
     depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
     tiles = np.ceil(problem.m / seen.BM) * np.ceil(problem.n / seen.BN) * (problem.batches or 1)
     split = (tiles <= card.sms) & (depth >= LEAST_OF_A_SPLIT * seen.splits) & (tiles * seen.splits <= card.sms * MOST_SPLIT_WORK)

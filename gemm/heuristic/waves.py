@@ -1,5 +1,5 @@
 """Which configuration a dense product of few rows gets that no measurement corrects: the least time by a model of one SM's stages, waves of
-tiles and the last epilogue. `dense` says which products these are."""
+tiles and the last epilogue. `dense` says which products these are. Configurations of other structures come from callers and tables."""
 
 from __future__ import annotations
 

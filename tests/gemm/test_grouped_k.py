@@ -201,13 +201,13 @@ def problem(groups: int, rows: int, m: int, n: int, out: str = "bf16", *, accumu
 
 @pytest.mark.parametrize("shape", [(8, 32768, 4096, 7168), (256, 16384, 7168, 2048), (1, 8192, 4096, 4096), (4, 64, 64, 64),
                                    (64, 4096, 96, 8), (1000, 8192, 512, 512)], ids=str)
-def test_a_choice_is_the_least_by_the_model_and_fits(shape: tuple[int, int, int, int]) -> None:
+def test_a_choice_is_near_the_least_of_groups_that_are_alike_and_fits(shape: tuple[int, int, int, int]) -> None:
     for card in (H100, H200, H200.with_sms(4)):
         for out, adds in (("bf16", False), ("f32", True)):
             asked = problem(*shape, out, accumulate=adds)
             chosen = heuristic(asked, card)
             least = min(clocks(asked, one, card) for one in candidates(asked, card))
-            assert clocks(asked, chosen, card) <= (1.0 if shape[0] == 1 else 1.5) * least      # of groups that are alike
+            assert clocks(asked, chosen, card) <= (1.0 if shape[0] == 1 else 1.5) * least
             assert chosen.operands == asked.operands
             assert chosen.stages >= 3
     large = heuristic(problem(8, 32768, 4096, 7168))

@@ -160,6 +160,8 @@ def test_few_tokens_have_no_counter_where_each_cta_has_one_tile() -> None:
                     problem_of(Case(9, 12, 1024, 1024, "fp8", quantised=True))):
         assert not heuristic(problem).dynamic
     assert heuristic(by_number(Case(64, 12, 2048, 1024, gated=True), "gather")).dynamic
+    plain = problem_of(Case(34, 29, 72, 1344))
+    assert not heuristic(plain, CARDS["h100"]).dynamic                  # a card without trees
 
 
 def test_tokens_are_rows_where_they_must_be() -> None:

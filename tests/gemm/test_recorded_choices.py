@@ -75,6 +75,17 @@ def test_groups_that_differ_decide_where_one_is_long() -> None:
     assert alone == min(grouped_k.candidates(along_k("1x22144x848x736")), key=lambda one: grouped_k.clocks(along_k("1x22144x848x736"), one))
 
 
+@pytest.mark.parametrize("shape", ["4x1870x1360x184", "8x723x1008x2832", "26x2520x144x888", "61x224x696x344"])
+def test_a_few_rows_more_are_no_other_weight_gradient(shape: str) -> None:
+    """A model's rows change from call to call, and each choice is another kernel."""
+    groups, length, m, n = map(int, shape.split("x"))
+    chosen = set()
+    for rows in range(groups * length, groups * length + 24):
+        a, b = (array("bf16", rows, columns) for columns in (m, n))
+        chosen.add(grouped_k.heuristic(ProblemAlongK(ArraysAlongK(a, b, array("s32", groups + 1), array("bf16", groups, m, n)))))
+    assert len(chosen) == 1
+
+
 def test_dense_products_with_block_scales() -> None:
     found = rows("block scales")
     for shape, _, _, _, _, tile in found:
