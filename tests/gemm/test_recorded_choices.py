@@ -1,4 +1,5 @@
-"""What is recorded as chosen is chosen, and takes less time than what was chosen before: products that set no limit of the heuristic."""
+"""What is recorded as chosen is chosen, and takes less time than what was chosen before: products that set no limit of the heuristic,
+but for two factors of block scales."""
 
 from __future__ import annotations
 
