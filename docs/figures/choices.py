@@ -1,4 +1,4 @@
-"""What choices gain over those of before, by random products that set no limit."""
+"""How much faster random products are with the configurations of today's heuristic than with those of the one before it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 from typing import Any
 
-from .grouped import beside_before
+from .grouped import BESIDE, beside_before, kind_of
 from .records import Figure, block, header, record
 
 CHOICES = "2026-11-30-h200-choices"
-BESIDE = "time beside before: mean | least | most | more than 3 % slower"
 
 
 def rows(section: str) -> list[Any]:
@@ -19,7 +18,7 @@ def rows(section: str) -> list[Any]:
 
 
 def over(times: Sequence[float]) -> str:
-    """A mean of times over the fastest, and their most."""
+    """The mean and the largest of times that are divided by those of the fastest configuration."""
     return f"{geometric_mean(times):.3f} ({max(times):.2f})"
 
 
@@ -28,7 +27,7 @@ def groups_table() -> str:
     lines = header(f"rows | type | products | other tile | {BESIDE} | over the fastest measured: before (most) | now")
     kinds: dict[tuple[str, str], list[Any]] = {}
     for row in rows("groups"):
-        kinds.setdefault((row[0], row[1].split(":")[1] + ", gate" * (":gated" in row[1])), []).append(row)
+        kinds.setdefault((row[0], kind_of(row[1])), []).append(row)
     for (what, kind), found in sorted(kinds.items()):
         changed = [row[3] / row[2] for row in found if row[5]]
         before, now = (over([row[place] / row[4] for row in found]) for place in (2, 3))

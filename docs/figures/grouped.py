@@ -75,15 +75,24 @@ def sharing_table() -> str:
     return block(lines)
 
 
+BESIDE = "time beside before: mean | least | most | more than 3 % slower"
+"""The titles of the cells of `beside_before`, after the number of products."""
+
+
+def kind_of(case: str) -> str:
+    """The type of a case, and whether it has a gate."""
+    return case.split(":")[1] + ", gate" * (":gated" in case)
+
+
 def beside_before(times: Sequence[float]) -> str:
-    """Cells for times over those of before: how many, their mean, the least, the most, and how many are more than 3 % slower."""
+    """The cells of a row of a table. `times` are times divided by those of the choice before."""
     return (f"{len(times)} | {geometric_mean(times):.3f} | {min(times):.3f} | {max(times):.3f} | "
             f"{sum(time > 1.03 for time in times)}")
 
 
 def few_table() -> str:
     """What trees gain for groups of few tokens, where they choose another tile."""
-    lines = header("products | other tile | time beside before: mean | least | most | more than 3 % slower | torch / ours before | now")
+    lines = header(f"products | other tile | {BESIDE} | torch / ours before | now")
     kinds: dict[str, Callable[[int, int], bool]] = {
         "all": lambda tokens, k: True, "up to 16 tokens": lambda tokens, k: tokens <= 16, "17 to 64": lambda tokens, k: 16 < tokens <= 64,
         "65 to 128": lambda tokens, k: tokens > 64, "K up to 256": lambda tokens, k: k <= 256, "K over 1,024": lambda tokens, k: k > 1024}
@@ -97,11 +106,10 @@ def few_table() -> str:
 
 def narrow_table() -> str:
     """What narrower tiles gain where the choice takes them, by how products were drawn and their type."""
-    lines = header("drawn as | type | other tile | time beside before: mean | least | most | more than 3 % slower")
+    lines = header(f"drawn as | type | other tile | {BESIDE}")
     times: dict[tuple[str, str], list[float]] = {}
     for drawn, case, before, now, *_ in record(NARROW)["rows"]:
-        kind = case.split(":")[1] + ", gate" * (":gated" in case)
-        times.setdefault((drawn, kind), []).append(now / before)
+        times.setdefault((drawn, kind_of(case)), []).append(now / before)
     return block([*lines, *(f"| {drawn} | {kind} | {beside_before(found)} |" for (drawn, kind), found in sorted(times.items()))])
 
 

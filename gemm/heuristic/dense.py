@@ -43,10 +43,10 @@ the faster one in all (least 1.006, in the geometric mean 1.34)."""
 CORRECTED_ROWS = 9
 """Rows from which few rows were measured: `sample` has 16 at least, whose kernels are those of 9 to 16."""
 TOO_FEW_SWAPPED = 24
-"""Columns of D up to which no single product of few columns has A and B swapped. B has so many of the 64 rows that a copy asks for, and
-one that is outside of the tensor costs a stage some 3 clocks (4096 x 8 x 4096 nt on an H200: 18.0 us, by the model 12.3)."""
+"""Columns of D up to which A and B are not swapped in a single product of few columns. A copy of B would ask for 64 rows, and each one that
+does not exist costs a stage some 3 clocks (4096 x 8 x 4096 nt on an H200: 18.0 us, by the model 12.3)."""
 TOO_WIDE = 24
-"""The most columns of a tile beyond those of D, if D has few."""
+"""How many columns wider than D a tile may be, where D has few columns."""
 MOST_HELD = 4 / 3
 """How many times the columns of a tile a stage may hold of B. An operand that is not contiguous along K is copied in whole spans."""
 MOST_ROWS = 256

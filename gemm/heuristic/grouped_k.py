@@ -84,8 +84,11 @@ def _clocks(problem: ProblemAlongK, configs: Sequence[GroupedKConfig], card: Car
 
 
 def _longest_first(each: Any, tiles: Any, resident: Any) -> Any:
-    """The time of a queue of tiles, those of the longest group first: so long that all CTAs together have done everything, and that one has
-    done its share of the longest ones. `each` [groups, configurations]: of a tile, in falling order; `tiles`: of a group."""
+    """The time of all tiles, where CTAs take those of the longest groups first. It is the larger of two: the work of all tiles shared out
+    evenly among CTAs, and what one CTA needs for its share of the tiles of the longest groups, however many of these are counted.
+
+    `each` [groups, configurations]: the time of one tile, in falling order; `tiles`: the number of tiles of a group.
+    """
     so_far = np.arange(1, len(each) + 1)[:, None] * tiles
     return np.maximum(each.sum(axis=0) * tiles / resident, (np.ceil(so_far / resident) * each).max(axis=0))
 

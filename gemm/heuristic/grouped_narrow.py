@@ -43,11 +43,11 @@ SWAPPED = 0.95
 WAVES_BY_NUMBER, GAIN_BY_THREADS = 0.9, 0.05
 """The most waves of gathered and scattered rows; and what a tile must gain where threads copy rows of x, or write or scale results."""
 TALL, TALL_SCATTERED = 1.2, 1.1
-"""How many times as long as by the clocks tiles of 128 rows take there (scattered ones; gathered rows and quantised results): their
+"""How many times as long as the clocks say tiles of 128 rows take, for gathered rows and quantised results, and for scattered rows: their
 threads do more for each tile, all at the same time."""
 ROWS_WIDTHS, PINGPONG_WIDTHS = (32, 64, 96, 128, 160, 192, 256), (64, 96, 128, 160)
-"""Columns of tiles of gathered and scattered rows, and those of pingpong ones. A pingpong tile of 64 x 256 has four stages: with K = 9344
-it took 1.46 times as long as 128 x 128."""
+"""The widths of tiles for gathered and scattered rows: cooperative ones, and pingpong ones. Wider pingpong tiles have too few stages: with
+K = 9344, 64 x 256 took 1.46 times as long as 128 x 128."""
 LEAST_STEP = 32
 """With a gate and block scales: the fewest features that the number of features must be a multiple of for tiles of any width."""
 

@@ -19,7 +19,6 @@ from ptxkit.cards import H200, Card
 
 from ..collective.epilogue_ops import Fusion
 from ..config import budget
-from ..config.budget import STAGE_BYTES
 from ..config.dense import DenseConfig, Operands
 from ..config.parts import (
     BlockScaled,
@@ -31,7 +30,6 @@ from ..config.parts import (
     Promoted,
     Promotion,
     ScaleLoad,
-    SplitK,
     Static,
     Sums,
     Swizzle,
@@ -40,6 +38,7 @@ from ..config.parts import (
 from ..problem.dense import Problem, stored
 from .costs import Columns, Parts, Sizes, estimate, of_card, taken
 from .space import ONE_BLOCK, Rows, Structure, alike, configured, of_structure
+from .waves import fits, splitting, tiles_of
 
 WAYS: dict[Tile, tuple[Promotion, Swizzle]] = {
     **{Tile(64, BN): ("overlap", Swizzle()) for BN in (32, 64, 128)},
@@ -49,14 +48,9 @@ WAYS: dict[Tile, tuple[Promotion, Swizzle]] = {
 FACTORS = {Tile(256, 128): 1.08, Tile(128, 192): 0.97}
 """How many times as long as by the causes products of these tiles take. Over 37 random products of more than 1.5 waves on an H200 the
 choice takes 1.021 times as long as the fastest with these, and 1.029 without."""
-SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 14, 16)
-SPLITS_IN_CLUSTER = (2, 4, 8)
-LEAST_OF_A_SPLIT = 4            # stages
-MOST_SPLIT_WORK = 1.02          # work tiles of a split K over the SMs
-BEYOND = 31                     # columns that a tile may have beyond those of D
 WAITS: dict[ScaleLoad, float] = {"warp": 100.0, "tensor_map": 30.0, "bulk": 0.0}
-"""The clocks that a stage waits for its block scales, by the way they are loaded. On an H200 a stage was 10 to 75 clocks longer if a warp
-copied the scales of B, and 70 to 180 longer if it copied those of A as well."""
+"""How many clocks longer a stage takes, by the way its block scales are loaded: "warp", a warp copies the scales of A and of B;
+"tensor_map", it copies those of B alone. On an H200 that cost 70 to 180 clocks more than "bulk", and 10 to 75."""
 
 
 @functools.cache
@@ -64,10 +58,8 @@ def structures() -> tuple[Structure, ...]:
     """Every tile alone and with splits of K; how scales are loaded is not yet told."""
     found = []
     for tile, (how, order) in WAYS.items():
-        schedule = Cooperative(sums=Promoted(how))
-        found += [Structure(tile, schedule, Static(order)), Structure(tile, schedule, Dynamic(order))]
-        found += [Structure(tile, schedule, SplitK(splits, "workspace", order)) for splits in SPLITS]
-        found += [Structure(tile, schedule, SplitK(splits, "cluster", order)) for splits in SPLITS_IN_CLUSTER]
+        alone = Structure(tile, Cooperative(sums=Promoted(how)), Static(order))
+        found += [alone, alone._replace(scheduler=Dynamic(order)), *splitting(alone)]
     return tuple(found)
 
 
@@ -134,14 +126,9 @@ def _judged(problem: Problem, card: Card) -> tuple[list[Structure], Any]:
 
 def _sensible(problem: Problem, seen: Columns, dynamic: Any, card: Card) -> Any:
     """Whether a structure makes sense for these extents."""
-    widest = max(32, -(-problem.n // 8) * 8 + BEYOND)
-    depth = max(1, -(-problem.k * problem.a.bits // 8 // STAGE_BYTES))
-    tiles = np.ceil(problem.m / seen.BM) * np.ceil(problem.n / seen.BN) * (problem.batches or 1)
-    split = (tiles <= card.sms) & (depth >= LEAST_OF_A_SPLIT * seen.splits) & (tiles * seen.splits <= card.sms * MOST_SPLIT_WORK)
     tall = (seen.BM > ONE_BLOCK) & (problem.m <= ONE_BLOCK)
-    together = np.where(seen.in_cluster > 0, seen.splits, 1)
-    in_turn = (seen.splits > 1) | (dynamic == (tiles > card.sms))       # no counter for CTAs that have one tile each
-    return in_turn & (seen.resident >= together) & (widest >= seen.BN) & ((seen.splits == 1) | (split & (not problem.invariant))) & ~tall
+    in_turn = (seen.splits > 1) | (dynamic == (tiles_of(problem, seen) > card.sms))     # no counter for CTAs that have one tile each
+    return fits(problem, seen, np.where(seen.in_cluster > 0, seen.splits, 1), card) & in_turn & ~tall
 
 
 def timed(problem: Problem, card: Card = H200) -> Iterator[tuple[float, DenseConfig]]:

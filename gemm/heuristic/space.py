@@ -304,5 +304,5 @@ def of_problem(problem: Problem) -> list[DenseConfig]:
 
 
 __all__ = ["CLUSTERS_OF_EIGHT", "LEAST_OF_A_SPLIT", "MOST_WHOLE", "NARROW", "ONE_BLOCK", "PINGPONG_FROM", "SHORTER", "SHORT_RINGS",
-           "THREE_BLOCKS", "WHOLE", "Rows", "Structure", "alike", "configured", "few_columns", "of_problem", "of_structure", "ordered",
-           "shared_by", "structures", "swappable", "usual_loads"]
+           "SPLITS_IN_CLUSTER", "THREE_BLOCKS", "WHOLE", "Rows", "Structure", "alike", "configured", "few_columns", "of_problem",
+           "of_structure", "ordered", "shared_by", "structures", "swappable", "usual_loads"]

@@ -29,7 +29,7 @@ from ..config.parts import (
 )
 from ..problem.dense import Problem
 from .costs import Parts
-from .space import ONE_BLOCK, Structure, of_structure, shared_by
+from .space import ONE_BLOCK, SPLITS_IN_CLUSTER, Structure, of_structure, shared_by
 
 WORTH_SPLITTING = 0.99
 """The time of a candidate that splits K further, relative to the best one before it, at most, to be chosen."""
@@ -39,6 +39,7 @@ DRAINED = 0.1
 """The share of a launch in which memory has nothing to do."""
 LEAST_OF_A_SPLIT = 4            # stages
 MOST_SPLIT_WORK = 1.02          # work tiles of a split K over the SMs
+BEYOND = 31                     # how many columns wider than D a tile may be
 WHOLE_WAVES, WHOLE_WAVES_DYNAMIC = 6, 16
 NARROW_WIDTHS = (16, 24)
 """Further widths for few rows of a batch-invariant product, whose K is not split: narrow tiles put more SMs to work instead. Where B lies
@@ -82,13 +83,17 @@ def structures() -> tuple[Structure, ...]:
     """Tiles of one m64 block with their schedulers."""
     found = []
     for BN in (*NARROW_WIDTHS, *WIDTHS):
-        tile, how = Tile(ONE_BLOCK, BN), Cooperative()
-        found.append(Structure(tile, how, Static()))
-        for splits in SPLITS:
-            found.append(Structure(tile, how, SplitK(splits, "workspace")))
-            if splits in (2, 4, 8):
-                found.append(Structure(tile, how, SplitK(splits, "cluster")))
+        alone = Structure(Tile(ONE_BLOCK, BN), Cooperative(), Static())
+        found += [alone, *splitting(alone)]
     return tuple(found)
+
+
+def splitting(alone: Structure) -> Iterator[Structure]:
+    """The same tile, schedule and order with K split in all ways."""
+    for splits in SPLITS:
+        yield alone._replace(scheduler=SplitK(splits, "workspace", alone.scheduler.order))
+        if splits in SPLITS_IN_CLUSTER:
+            yield alone._replace(scheduler=SplitK(splits, "cluster", alone.scheduler.order))
 
 
 @functools.lru_cache(32)
@@ -98,13 +103,22 @@ def _columns(card: Card) -> Columns:
 
 def _sensible(problem: Problem, seen: Columns, card: Card) -> Any:
     """Whether a structure makes sense for these extents."""
-    widest = max(32 if problem.b_major == "k" else 64, -(-problem.n // 8) * 8 + 31)
-    depth = _depth(problem)
-    tiles = np.ceil(problem.m / seen.BM) * np.ceil(problem.n / seen.BN) * (problem.batches or 1)
-    split = ((tiles <= card.sms) & (depth >= LEAST_OF_A_SPLIT * seen.splits) & (tiles * seen.splits <= card.sms * MOST_SPLIT_WORK)
-             & (not problem.invariant))
     narrow = (WIDTHS[0] > seen.BN) & (not (problem.invariant and problem.b_major == "k"))
-    return (seen.resident >= seen.together) & (widest >= seen.BN) & ((seen.splits == 1) | split) & ~narrow
+    return fits(problem, seen, seen.together, card) & ~narrow
+
+
+def fits(problem: Problem, seen: Any, together: Any, card: Card) -> Any:
+    """Whether a tile is not much wider than D, a cluster of so many CTAs has room, and K has enough stages for its splits and the card
+    enough SMs. `seen` has BM, BN, splits and resident, by structure."""
+    widest = max(32 if problem.b_major == "k" else 64, -(-problem.n // 8) * 8 + BEYOND)
+    tiles = tiles_of(problem, seen)
+    split = (tiles <= card.sms) & (_depth(problem) >= LEAST_OF_A_SPLIT * seen.splits) & (tiles * seen.splits <= card.sms * MOST_SPLIT_WORK)
+    return (seen.resident >= together) & (widest >= seen.BN) & ((seen.splits == 1) | (split & (not problem.invariant)))
+
+
+def tiles_of(problem: Problem, seen: Any) -> Any:
+    """The number of work tiles without splits, by structure."""
+    return np.ceil(problem.m / seen.BM) * np.ceil(problem.n / seen.BN) * (problem.batches or 1)
 
 
 def timed(problem: Problem, card: Card = H200) -> Iterator[tuple[float, DenseConfig]]:
@@ -184,4 +198,4 @@ def heuristic(problem: Problem, card: Card = H200) -> DenseConfig:
     return best
 
 
-__all__ = ["DRAINED", "clocks", "heuristic", "parts", "structures", "timed"]
+__all__ = ["DRAINED", "MOST_SPLIT_WORK", "clocks", "fits", "heuristic", "parts", "splitting", "structures", "tiles_of", "timed"]

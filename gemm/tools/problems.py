@@ -25,7 +25,7 @@ def array(dtype: str, *shape: int) -> ArrayView:
 
 
 def scales_by_rows(rows: int, blocks: int) -> ArrayView:
-    """Block scales of x as the producer can copy them: those of all rows next to each other, on lines of 16 bytes."""
+    """Block scales of rows: those of all rows next to each other, on lines of 16 bytes. The producer can copy those of x so."""
     return ArrayView(0, (rows, blocks), (1, -(-rows // 4) * 4), "f32", 0, "other")
 
 
@@ -97,7 +97,7 @@ def arrays_of(case: Case) -> GroupArrays:
         scales = scales_by_rows(case.rows, blocks), array("f32", case.groups, -(-case.n // 128), blocks)
     return GroupArrays(array(case.dtype, case.rows, case.k), array(case.dtype, case.groups, case.n, case.k), array("s32", case.groups + 1),
                        array("e4m3" if case.quantised else "bf16", case.rows, case.columns), *scales,
-                       array("f32", case.rows, case.columns // 128) if case.quantised else None)
+                       scales_by_rows(case.rows, case.columns // 128) if case.quantised else None)
 
 
 __all__ = ["array", "arrays_asked", "arrays_described", "arrays_of", "asked", "chosen", "described", "problem_of", "scales_by_rows"]

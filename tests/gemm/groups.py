@@ -6,15 +6,18 @@ import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
 from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, GroupOperands, StaticGroups, StreamGroups
 from ptxkit.gemm.config.parts import BlockScaled, Pingpong, Promoted
 from ptxkit.gemm.heuristic.group_tile import GroupTile
-from ptxkit.gemm.problem.grouped import GroupProblem
+from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
+from ptxkit.gemm.problem.grouped_k import ArraysAlongK, ProblemAlongK
+from ptxkit.gemm.tools.bench.grouped_cases import Case
 from ptxkit.gemm.tools.grouped_settings import Settings, from_defaults
+from ptxkit.gemm.tools.problems import arrays_of
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 
@@ -27,6 +30,19 @@ def lengths(tile: int, most: int = 6) -> st.SearchStrategy[list[int]]:
 
 def view(dtype: str, *shape: int, strides: tuple[int, ...] | None = None, pointer: int = 0) -> ArrayView:
     return ArrayView(pointer, shape, strides or contiguous_strides(shape), dtype, 0, "other")
+
+
+def by_number(one: Case, numbers: Literal["", "gather", "scatter"], **options: Any) -> GroupProblem:
+    """The problem of a case whose rows of x are gathered, or whose rows of results are scattered, or neither."""
+    given = {numbers: view("s32", one.rows)} if numbers else {}
+    return GroupProblem(arrays_of(one)._replace(**given), GroupOptions(gated=one.gated, **options))
+
+
+def along_k(groups: int, rows: int, m: int, n: int, out: str = "bf16", *, accumulate: bool = False) -> ProblemAlongK:
+    """Groups along K of [rows, M] and [rows, N]."""
+    arrays = (view(dtype, *shape, pointer=1 << 40) for dtype, shape in
+              (("bf16", (rows, m)), ("bf16", (rows, n)), ("s32", (groups + 1,)), (out, (groups, m, n))))
+    return ProblemAlongK(ArraysAlongK(*arrays), accumulate)
 
 
 def with_defaults(settings: Settings) -> Callable[[GroupProblem], GroupedConfig]:

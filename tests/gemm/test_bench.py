@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import sys
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 
 from ptxkit.gemm.__main__ import main
-from ptxkit.gemm.tools.bench import baselines, command, operands, run, shapes
+from ptxkit.gemm.tools import problems
+from ptxkit.gemm.tools.bench import baselines, command, grouped_data, operands, run, shapes
+from ptxkit.gemm.tools.bench.grouped_cases import case
 from ptxkit.gemm.tools.bench.shapes import Problem
 from ptxkit.measure import files, watch
 from ptxkit.measure.regimes import REGIMES
@@ -196,6 +199,48 @@ def test_block_scales_lie_as_scaled_mm_takes_them(torch, depth, blocks):
     padded = baselines._padded(torch, scales)
     assert torch.equal(padded, scales)
     assert padded.stride() == (1, -(-depth // 4) * 4)
+
+
+class OnTheCpu:
+    """torch, whose arrays are on the CPU wherever they are asked for."""
+
+    def __init__(self, torch):
+        self.torch = torch
+
+    def __getattr__(self, name):
+        found = getattr(self.torch, name)
+        return functools.partial(self._call, found) if callable(found) and not isinstance(found, type) else found
+
+    @staticmethod
+    def _call(function, *given, **options):
+        return function(*given, **{**options, "device": "cpu"} if "device" in options else options)
+
+
+@pytest.mark.parametrize("text", ["24x40x144:bf16:nt", "24x40x144:f16:nn", "24x40x144:bf16:tn:+1", "24x40x144:f32:tt",
+                                  "3x24x40x144:bf16:nn", "24x48x144:e4m3", "24x48x144:e4m3-rowcol",
+                                  "24x160x512:e4m3-block", "26x272x640:e4m3-block", "3x128x384:e4m3-block"])
+def test_operands_lie_as_the_configuration_in_the_results_was_chosen_for(torch, text):
+    shape = shapes.problem(text)
+    data, wanted = operands.make(OnTheCpu(torch), shape, 1)[0], problems.arrays_described(shape)
+    for name, given in (("a", data.a), ("b", data.b), ("out", data.d), ("a_scale", data.a_scale), ("b_scale", data.b_scale)):
+        assert laid_out(given) == laid_out(getattr(wanted, name)), name
+
+
+@pytest.mark.parametrize("text", ["3x5x128x256:bf16", "3x5x256x256:bf16:gated", "3x5x128x256:fp8", "3x6x256x640:fp8-block",
+                                  "2x5x256x256:fp8:quantised", "2x5x512x512:fp8-block:gated:quantised"])
+def test_operands_of_groups_lie_as_the_configuration_was_chosen_for(torch, text):
+    one = case(text)
+    data, wanted = grouped_data.make(OnTheCpu(torch), one), problems.arrays_of(one)
+    for name in ("x", "w", "out", "x_scale", "w_scale", "out_scale"):
+        assert laid_out(getattr(data, name)) == laid_out(getattr(wanted, name)), name
+
+
+def laid_out(array):
+    """The extents of a tensor or of an array that is only described, each with its stride if that has a meaning."""
+    if array is None:
+        return None
+    strides = array.stride() if callable(getattr(array, "stride", None)) else array.strides
+    return [(extent, stride if extent > 1 else None) for extent, stride in zip(array.shape, strides, strict=True)]
 
 
 # On a GPU, with torch.

@@ -17,7 +17,7 @@ from ptxkit.gemm.heuristic.grouped_k import candidates, clocks, heuristic
 from ptxkit.gemm.kernels.grouped_k import group_gemm_k
 from ptxkit.gemm.launch.grouped_k import can_implement
 from ptxkit.gemm.launch.simulate_grouped_k import simulate
-from ptxkit.gemm.problem.grouped_k import ArraysAlongK, ProblemAlongK
+from ptxkit.gemm.problem.grouped_k import ProblemAlongK
 from ptxkit.gemm.scheduler.group_table import GroupTable
 from ptxkit.gemm.scheduler.grouped_k import DepthScheduler, GroupsAlongK
 from ptxkit.gemm.scheduler.persistent import PersistentLoop
@@ -27,6 +27,7 @@ from ptxkit.ptx import bar, mov, st
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.runtime.toolchain import assemble
 from ptxkit.types import bf16, f16, f32, u32
+from tests.gemm.groups import along_k
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.pure
@@ -194,26 +195,21 @@ def view(dtype: str, *shape: int, strides: tuple[int, ...] | None = None, pointe
     return ArrayView(pointer, shape, strides or contiguous_strides(shape), dtype, 0, "other")
 
 
-def problem(groups: int, rows: int, m: int, n: int, out: str = "bf16", *, accumulate: bool = False) -> ProblemAlongK:
-    arrays = view("bf16", rows, m), view("bf16", rows, n), view("s32", groups + 1), view(out, groups, m, n)
-    return ProblemAlongK(ArraysAlongK(*arrays), accumulate)
-
-
 @pytest.mark.parametrize("shape", [(8, 32768, 4096, 7168), (256, 16384, 7168, 2048), (1, 8192, 4096, 4096), (4, 64, 64, 64),
                                    (64, 4096, 96, 8), (1000, 8192, 512, 512)], ids=str)
 def test_a_choice_is_near_the_least_of_groups_that_are_alike_and_fits(shape: tuple[int, int, int, int]) -> None:
     for card in (H100, H200, H200.with_sms(4)):
         for out, adds in (("bf16", False), ("f32", True)):
-            asked = problem(*shape, out, accumulate=adds)
+            asked = along_k(*shape, out, accumulate=adds)
             chosen = heuristic(asked, card)
             least = min(clocks(asked, one, card) for one in candidates(asked, card))
             assert clocks(asked, chosen, card) <= (1.0 if shape[0] == 1 else 1.5) * least
             assert chosen.operands == asked.operands
             assert chosen.stages >= 3
-    large = heuristic(problem(8, 32768, 4096, 7168))
+    large = heuristic(along_k(8, 32768, 4096, 7168))
     assert large.tile.BM * large.tile.BN == 128 * 256
     assert large.dynamic
-    few = heuristic(problem(4, 64, 64, 64))
+    few = heuristic(along_k(4, 64, 64, 64))
     assert (few.tile.BM, few.tile.BN, few.dynamic) == (64, 64, False)
 
 
@@ -304,6 +300,6 @@ def test_what_is_refused_is_said_in_one_sentence() -> None:
         assert sentence in said
         assert len(said.splitlines()) == 1
     with pytest.raises(LaunchError, match="too many for their 32-bit numbers"):
-        problem(1 << 11, 64, 1 << 17, 1 << 17).grid(config("bf16", "bf16", Tile(64, 64)), 1)
+        along_k(1 << 11, 64, 1 << 17, 1 << 17).grid(config("bf16", "bf16", Tile(64, 64)), 1)
     with pytest.raises(LaunchError, match="a"):
         gemm.group_gemm_k(cast("Any", object()), b, lengths)

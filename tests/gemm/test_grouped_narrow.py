@@ -27,7 +27,7 @@ from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
 from ptxkit.gemm.tools.bench.grouped_cases import KINDS, Case, case
 from ptxkit.gemm.tools.grouped_example import example
 from ptxkit.gemm.tools.problems import array, arrays_of, problem_of
-from tests.gemm.groups import results
+from tests.gemm.groups import by_number, results
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.pure
@@ -40,21 +40,12 @@ EXTENTS = st.builds(
     st.integers(1, 32), st.integers(1, 600), st.integers(1, 100), st.integers(1, 600), st.sampled_from(KINDS), st.booleans())
 
 
-BY_NUMBER = {"gather": "gather", "scatter": "scatter", "rows": ""}
-
-
 def own(problem: GroupProblem) -> Any:
     """The tile that there is without narrower ones."""
     if problem.gathered:
         return gathered(problem, H200, problem.mean * grouped.ROOM, one_tile=grouped.single(problem))
     chosen = grouped._quantised if problem.quantised else grouped._promoted if problem.promote else grouped._plain
     return without_cost(chosen(problem, H200))
-
-
-def by_number(extents: Case, name: str, **options: Any) -> GroupProblem:
-    """The problem whose rows of x are gathered, or whose rows of results are scattered, or neither."""
-    numbers = {BY_NUMBER[name]: array("s32", extents.rows)} if BY_NUMBER[name] else {}
-    return GroupProblem(arrays_of(extents)._replace(**numbers), GroupOptions(gated=extents.gated, **options))
 
 
 @settings(deadline=None, max_examples=80)
@@ -108,32 +99,32 @@ def test_which_products_have_none() -> None:
 
 
 @settings(deadline=None, max_examples=120)
-@given(EXTENTS, st.sampled_from(list(BY_NUMBER)), st.booleans(), st.booleans(), st.sampled_from(list(CARDS)))
-def test_choices_for_rows_by_number_and_quantised_results_fit(extents: Case, name: str, quantised: bool, fast: bool, card: str) -> None:
+@given(EXTENTS, st.sampled_from(["", "gather", "scatter"]), st.booleans(), st.booleans(), st.sampled_from(list(CARDS)))
+def test_choices_for_rows_by_number_and_quantised_results_fit(extents: Case, numbers: Any, quantised: bool, fast: bool, card: str) -> None:
     """Narrower tiles too; quantised results have a whole number of blocks of scales."""
-    quantised = quantised and name == "rows"
+    quantised = quantised and not numbers
     if quantised:
         extents = replace(extents, n=-(-extents.n // 256) * 256, quantised=True)
-    if extents.kind == "fp8-block" and name != "rows":
+    if extents.kind == "fp8-block" and numbers:
         extents = replace(extents, kind="fp8")
-    problem = by_number(extents, name, fast_accum=None if fast or extents.kind != "fp8" else False)
+    problem = by_number(extents, numbers, fast_accum=None if fast or extents.kind != "fp8" else False)
     config = heuristic(problem, CARDS[card])
     check_config(config, problem)
-    tile, most = own(problem), grouped_narrow.WAVES_BY_NUMBER if name != "rows" else grouped_narrow.WAVES
+    tile, most = own(problem), grouped_narrow.WAVES_BY_NUMBER if numbers else grouped_narrow.WAVES
     found = list(grouped_narrow.faster(tile, problem, H200))
     assert not found or tile.waves(problem, H200) <= most
-    assert not (found and problem.promote and not problem.block_scales and (quantised or name != "rows"))
+    assert not (found and problem.promote and not problem.block_scales and (quantised or numbers))
     if quantised:
         assert {(each.tile.BM, each.tile.BN) for each in found} <= {(64, BLOCK * (1 + extents.gated))}
 
 
 def test_few_tiles_of_rows_by_number_and_of_quantised_results_are_narrower() -> None:
     """Each of these took 1.4 to 2.2 times as long as the fastest before."""
-    for extents, name in ((Case(6, 318, 256, 5120, "fp8", gated=True), "gather"), (Case(5, 674, 256, 4864, gated=True), "gather"),
+    for extents, numbers in ((Case(6, 318, 256, 5120, "fp8", gated=True), "gather"), (Case(5, 674, 256, 4864, gated=True), "gather"),
                           (Case(3, 386, 384, 216), "scatter"), (Case(3, 196, 1704, 2688, "fp8"), "scatter"),
-                          (Case(13, 138, 256, 5504, gated=True, quantised=True), "rows"),
-                          (Case(9, 75, 256, 9152, "fp8-block", gated=True, quantised=True), "rows")):
-        problem = by_number(extents, name)
+                          (Case(13, 138, 256, 5504, gated=True, quantised=True), ""),
+                          (Case(9, 75, 256, 9152, "fp8-block", gated=True, quantised=True), "")):
+        problem = by_number(extents, numbers)
         config = heuristic(problem)
         assert config.tile.BM == 64
         assert own(problem).tile.BM == 128

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ptxkit.cards import CARDS, H200, Card
 from ptxkit.gemm.config.dense import DenseConfig
 from ptxkit.gemm.config.parts import BlockScaled, Cooperative, Dynamic, SplitK, Static, Tile
-from ptxkit.gemm.heuristic import dense, promoted
+from ptxkit.gemm.heuristic import dense, promoted, waves
 from ptxkit.gemm.heuristic.costs import Parts
 from ptxkit.gemm.launch.dense import check_config
 from ptxkit.gemm.problem.dense import Problem
@@ -43,7 +43,7 @@ def test_every_choice_is_legal(m: int, columns: int, depth: int, block: bool, in
     assert not (invariant and config.splits > 1)
     if config.splits > 1:
         assert isinstance(config.scheduler, SplitK)
-        assert tiles * config.splits <= promoted.MOST_SPLIT_WORK * card.sms
+        assert tiles * config.splits <= waves.MOST_SPLIT_WORK * card.sms
     else:
         assert isinstance(config.scheduler, Dynamic if tiles > card.sms else Static)
 
@@ -58,8 +58,7 @@ def test_a_stage_waits_for_scales_by_the_way_they_are_loaded() -> None:
         return promoted.parts(problem, replace(config, schedule=Cooperative(sums=sums)))
 
     for load, clocks in promoted.WAITS.items():
-        if load != "lines":                                     # for groups
-            assert parts(load=load).stage[0] == pytest.approx(parts().stage[0] + clocks)
+        assert parts(load=load).stage[0] == pytest.approx(parts().stage[0] + clocks)
     fit = H200.fit
     for how, longer in (("plain", fit.promote), ("stagger", fit.stagger)):
         assert parts(how=how).multiply[0] == pytest.approx(parts().multiply[0] * longer / fit.overlap)

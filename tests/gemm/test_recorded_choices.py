@@ -11,16 +11,15 @@ import pytest
 from ptxkit.cards import H200
 from ptxkit.gemm.config.grouped_k import GroupedKConfig
 from ptxkit.gemm.heuristic import dense, grouped, grouped_k
-from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
-from ptxkit.gemm.problem.grouped_k import ArraysAlongK, ProblemAlongK
+from ptxkit.gemm.problem.grouped_k import ProblemAlongK
 from ptxkit.gemm.tools.bench.grouped_cases import case
 from ptxkit.gemm.tools.bench.shapes import problem
-from ptxkit.gemm.tools.problems import array, arrays_of, described
-from tests.gemm.groups import results
+from ptxkit.gemm.tools.problems import described
+from tests.gemm.groups import along_k, by_number, results
 
 pytestmark = pytest.mark.pure
 MEASURED = "2026-11-30-h200-choices.json"
-NUMBERS = {"gathered": "gather", "scattered": "scatter"}
+NUMBERS: dict[str, Any] = {"gathered": "gather", "scattered": "scatter", "quantised": ""}
 
 
 def rows(section: str) -> list[Any]:
@@ -34,9 +33,7 @@ def mean(values: Any) -> float:
 def test_few_tiles_of_rows_by_number_and_of_quantised_results() -> None:
     found = rows("groups")
     for what, word, _, _, _, tile in found:
-        one = case(word)
-        numbers = {NUMBERS[what]: array("s32", one.rows)} if what in NUMBERS else {}
-        config = grouped.heuristic(GroupProblem(arrays_of(one)._replace(**numbers), GroupOptions(gated=one.gated)))
+        config = grouped.heuristic(by_number(case(word), NUMBERS[what]))
         said = f"{config.tile.BM}x{config.tile.BN}{' pingpong' * ('pingpong' in str(config))}{' counter' * config.dynamic}"
         assert tile in (None, said), word
     for what in ("gathered", "scattered", "quantised"):
@@ -48,10 +45,10 @@ def test_few_tiles_of_rows_by_number_and_of_quantised_results() -> None:
     assert sum(now > 1.03 * before for _, _, before, now, _, _ in found) < 0.08 * len(found)
 
 
-def along_k(shape: str) -> ProblemAlongK:
+def gradient(shape: str, more: int = 0) -> ProblemAlongK:
+    """A weight gradient by groups x mean length x M x N, with so many rows more."""
     groups, length, m, n = map(int, shape.split("x"))
-    a, b = (array("bf16", groups * length, columns) for columns in (m, n))
-    return ProblemAlongK(ArraysAlongK(a, b, array("s32", groups + 1), array("bf16", groups, m, n)))
+    return along_k(groups, groups * length + more, m, n)
 
 
 def words(config: GroupedKConfig) -> str:
@@ -61,7 +58,7 @@ def words(config: GroupedKConfig) -> str:
 def test_weight_gradients() -> None:
     """Lengths that differ gain more than groups that are alike lose, and none takes longer than torch."""
     found = rows("along k")
-    assert all(words(grouped_k.heuristic(along_k(shape))) == tile for shape, *_, tile in found)
+    assert all(words(grouped_k.heuristic(gradient(shape))) == tile for shape, *_, tile in found)
     assert min(torch / now for *_, now, _, torch, _ in found) > 1.06
     alike, differ = ([now / before for _, lengths, before, now, *_ in found if lengths == what] for what in ("even", "skewed"))
     assert mean(alike) < 1.01
@@ -70,20 +67,16 @@ def test_weight_gradients() -> None:
 
 def test_groups_that_differ_decide_where_one_is_long() -> None:
     """16 groups of 848 x 736 have 12 tiles of 256 x 192 each: with lengths like 1, 1/2, 1/3 those of the longest take most of the time."""
-    config = grouped_k.heuristic(along_k("16x1384x848x736"))
+    config = grouped_k.heuristic(gradient("16x1384x848x736"))
     assert config.tile.BM * config.tile.BN < 256 * 192
-    alone = grouped_k.heuristic(along_k("1x22144x848x736"))
-    assert alone == min(grouped_k.candidates(along_k("1x22144x848x736")), key=lambda one: grouped_k.clocks(along_k("1x22144x848x736"), one))
+    alone = gradient("1x22144x848x736")
+    assert grouped_k.heuristic(alone) == min(grouped_k.candidates(alone), key=lambda one: grouped_k.clocks(alone, one))
 
 
 @pytest.mark.parametrize("shape", ["4x1870x1360x184", "8x723x1008x2832", "26x2520x144x888", "61x224x696x344"])
 def test_a_few_rows_more_are_no_other_weight_gradient(shape: str) -> None:
     """A model's rows change from call to call, and each choice is another kernel."""
-    groups, length, m, n = map(int, shape.split("x"))
-    chosen = set()
-    for rows in range(groups * length, groups * length + 24):
-        a, b = (array("bf16", rows, columns) for columns in (m, n))
-        chosen.add(grouped_k.heuristic(ProblemAlongK(ArraysAlongK(a, b, array("s32", groups + 1), array("bf16", groups, m, n)))))
+    chosen = {grouped_k.heuristic(gradient(shape, more)) for more in range(24)}
     assert len(chosen) == 1
 
 
