@@ -376,7 +376,7 @@ class GroupedConfig(TiledConfig):
     def _token_problem(self) -> str | None:
         """The reason if `tokens` does not fit the rest."""
         tile, scheduler, layout, pair = self.tile, self.scheduler, self.operands.layout, self.cluster > 1
-        listed = self.counts_itself or layout == "ptr_array"    # the group table has all lengths
+        listed = self.counts_itself or layout in ("ptr_array", "contiguous")        # a tile's rows end with its group's
         if self.n_granularity:
             if tile.BN % self.n_granularity:
                 return f"n_granularity divides BN={tile.BN}, not {self.n_granularity}"
@@ -384,7 +384,7 @@ class GroupedConfig(TiledConfig):
                 return ("n_granularity needs groups with given lengths and warpgroups that share a tile, without promotion and clusters: "
                         "take n_granularity=0")
         elif self.tokens.partial_boxes:
-            apart = scheduler.cluster.n == 1 and layout != "contiguous"
+            apart = scheduler.cluster.n == 1
             if isinstance(self.schedule, Pingpong) or not apart or not (self._warpgroups_have_rows or self.tail_rows):
                 return ("partial boxes need groups with given lengths, warpgroups that share a tile, and CTAs that do not share tokens: "
                         "take partial_boxes=False")

@@ -133,7 +133,7 @@ def with_partial_boxes(tokens: TokensAsRows | SwapAB, tail_rows: int, BM: int, s
     """The tokens, loaded in partial boxes and, if they are rows, with so many tail rows: as far as such a tile can have them."""
     if isinstance(tokens, SwapAB):
         return replace(tokens, partial_boxes=bool(tokens.n_granularity))
-    if isinstance(schedule, Pingpong) or cluster.n > 1 or layout == "contiguous":
+    if isinstance(schedule, Pingpong) or cluster.n > 1:
         return TokensAsRows()
     tail = tail_rows if layout != "ptr_array" else 0
     several = (schedule.warpgroups or budget.default_warpgroups(BM)) > 1

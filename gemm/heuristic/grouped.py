@@ -14,7 +14,7 @@ from ptxkit.cards import H200, Card
 from ..collective.atoms import ROWS
 from ..collective.thread_scales import BLOCK
 from ..config.grouped import CONTIGUOUS_ROWS, MAX_COLUMN_SCALES, DynamicGroups, GroupedConfig, GroupLoads, StaticGroups, SwapAB
-from ..config.parts import L2_FETCH, ConfigError, Cooperative, Direct, Swizzle, Tile
+from ..config.parts import L2_FETCH, ConfigError, Cooperative, Direct, Pingpong, Swizzle, Tile
 from ..problem.dense import LINE, PREFETCH_STAGES
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
@@ -82,6 +82,9 @@ H100 two kernels took 18 % longer than either alone at 149 x 790 x 7248 x 2176. 
 and the product after them took 15 and 9 % longer with one, though that one alone took 3 % more."""
 SAME_TOKENS = 0.03
 """Extra gain required when both kernels have tiles of as many tokens: they differ by waves alone, and 128 x 192 by 3 % between cards."""
+PADDED = 192
+"""Rows of a group of blocks, padding included, up to which the padding is left out. Beyond, CTAs whose tiles have less to do drift apart,
+and take longer."""
 TAIL_ROWS, TAIL_DEPTH = 32, 2048
 """Tail rows of partial boxes, where rows of X have at least so many bytes."""
 
@@ -168,7 +171,8 @@ def _configured(tile: GroupTile, problem: GroupProblem, loads: GroupLoads | None
     Each warpgroup loads its own rows, and few tail rows, where groups have few tokens: with many, few rows are missing, and further copies
     cost large products 1 %. Rows that are not loaded are cleared in each tile, which saves time only where that has many stages.
     """
-    few, deep = problem.mean <= PREFILL, problem.k * problem.x.bits >= TAIL_DEPTH * 8
+    few = _padded(problem) if problem.options.layout == "contiguous" else problem.mean <= PREFILL
+    deep = problem.k * problem.x.bits >= TAIL_DEPTH * 8
     loads = loads or loads_of(problem)
     if problem.by_element or problem.scatter:
         tile = replace(tile, store=Direct(1 if problem.by_element else 2))
@@ -354,13 +358,19 @@ def _quantised(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
     return narrow if short else replace(wide, promotion="overlap")
 
 
+def _padded(problem: GroupProblem) -> bool:
+    """Whether contiguous groups are so short that much of them may be padding. Of quantised results that was not measured."""
+    return problem.mean <= PADDED and not problem.quantised
+
+
 def _contiguous(problem: GroupProblem, card: Card) -> GroupedConfig:
     """Contiguous groups: tiles of their 128 rows are all full, so that they are assigned statically where it pays."""
     if problem.gate_step < grouped_narrow.LEAST_STEP:
         return _configured(_of_odd_gates(problem), problem)
     if problem.promote and not problem.scales_in_shared:
         return _configured(GroupTile(Tile(CONTIGUOUS_ROWS, 128)), problem)
-    whole = tuple(each for each in tiles_of(problem, card) if each.tile.tile.BM == CONTIGUOUS_ROWS and not each.tile.swap_ab)
+    whole = tuple(each for each in tiles_of(problem, card) if each.tile.tile.BM == CONTIGUOUS_ROWS and not each.tile.swap_ab
+                  and not (_padded(problem) and isinstance(each.tile.schedule, Pingpong)))
     tile = best(whole, problem, card.sms).tile
     if narrow := _narrow(tile, problem, card):
         return _configured(narrow, problem)

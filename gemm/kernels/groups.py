@@ -208,7 +208,8 @@ class GroupWork:
         """The loop over this CTA's work tiles in one role. See `GroupScheduler.work`."""
         groups = self.groups
         if self.table is None:
-            return self.scheduler.contiguous_work(groups.lengths, groups.rows, groups.weight_tiles, groups.k_tiles, **role)
+            return self.scheduler.contiguous_work(groups.lengths, groups.rows, groups.weight_tiles, groups.k_tiles,
+                                                  leaves_out=self.config.tokens.partial_boxes, **role)
         return self.scheduler.work(self.table, groups.weight_tiles, groups.k_tiles, **role)
 
     def parts(self, store: TileStore, mma_thread: MmaThread) -> StreamKStore | None:

@@ -23,6 +23,9 @@ COUNTED: tuple[Layout, ...] = ("cu_seqlens", "masked")
 """Layouts with the groups in one matrix whose kernel builds the group table itself."""
 CONTIGUOUS_ROWS = 128
 """In the contiguous layout, each aligned block of this many rows belongs to the group of its first row: DeepGEMM's alignment."""
+PIECE = 32
+"""Where padding at the end of such a block is left out, it is in aligned pieces of this many rows: those after the last one whose first
+row has a group."""
 MAX_SORT_LENGTH = (1 << 22) - 1
 """The longest group that sorting tells apart, in rows. Longer groups count as equally long."""
 
@@ -188,4 +191,4 @@ def _bounds(value: Reg[u32], following: Reg[u32] | None, group: Reg[u32], rows: 
     return start, start + min_.u32(value, pitch)
 
 
-__all__ = ["CONTIGUOUS_ROWS", "COUNTED", "GroupTable", "Layout"]
+__all__ = ["CONTIGUOUS_ROWS", "COUNTED", "PIECE", "GroupTable", "Layout"]

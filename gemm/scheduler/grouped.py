@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ptxkit import Ptr, Reg, ctaid, if_, loop
 from ptxkit.flow import else_
@@ -15,7 +15,7 @@ from ptxkit.ptx import min as min_
 from ptxkit.types import pred, u32
 
 from .fast_divmod import DivmodTable, ceil_div
-from .group_table import CONTIGUOUS_ROWS, GroupTable, Layout
+from .group_table import CONTIGUOUS_ROWS, PIECE, GroupTable, Layout
 from .persistent import PersistentLoop
 from .stream_k import Part, parts_of
 from .tile_order import TileOrder
@@ -24,6 +24,8 @@ from .work import WorkTile
 Order = Literal["linear", "search", "across", "dynamic"]
 """How work tiles are dealt out: "linear", "search" and "across" are static, "dynamic" draws them from a counter."""
 ORDERS = get_args(Order)
+GROUP_BITS, NO_GROUP = 28, 1 << 31
+"""How the number of a group and the pieces of its rows in a tile share a word; and from which number on a group is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,23 +136,38 @@ class GroupScheduler:
 
     @contextmanager
     def contiguous_work(self, group_of_row: Ptr[u32], rows: Reg[u32], weight_tiles: Reg[u32], stages: Reg[u32], *,
-                        turn: Reg[u32] | int = 0, turns: int = 1, draws: bool = False) -> Iterator[GroupWorkTile]:
+                        leaves_out: bool = False, turn: Reg[u32] | int = 0, turns: int = 1,
+                        draws: bool = False) -> Iterator[GroupWorkTile]:
         """As `work`, for "contiguous" rows: the first row of each block of CONTIGUOUS_ROWS gives the group of its tiles. Tiles whose group
-        is negative are skipped; `turns` counts only the others."""
-        tokens = self.tokens
+        is negative are skipped; `turns` counts only the others. With `leaves_out` padding at the end of a block is left out in pieces."""
+        tokens, piece = self.tokens, min(self.tokens, PIECE)
         across, down = self._columns(weight_tiles), ceil_div(rows, tokens)
         own = _in_turn(turn, turns) if turns > 1 else None
+
+        def group_of(row: Reg[u32], to: int) -> Reg[u32]:
+            """The group of the first row of the aligned rows that this one is among."""
+            return ld.global_.u32(group_of_row.at(row if tokens % to == 0 else row - row % to))
 
         def place(index: Reg[u32]) -> Sequence[Reg[u32]]:
             m, n = self.tile_order.in_cluster(*self._place(index, down, across, fast_div(index, across, self.weights_divmod)))
             row = (n if self.swap_ab else m) * tokens
-            return m, n, ld.global_.u32(group_of_row.at(row if tokens % CONTIGUOUS_ROWS == 0 else row - row % CONTIGUOUS_ROWS))
+            group = group_of(row, CONTIGUOUS_ROWS)
+            if not leaves_out:
+                return m, n, group
+            firsts = [group_of(min_.u32(row + first, rows - 1) if first else row, PIECE) for first in range(0, tokens, piece)]
+            pieces = mov.u32(0)                                 # as far as the last one that has a row
+            for number, first in enumerate(firsts, 1):
+                mov.u32(pieces, number, pred=first < NO_GROUP)
+            return m, n, selp.u32(group | pieces << GROUP_BITS, NO_GROUP, (group < NO_GROUP) & (pieces > 0))
 
         with self.loop.placed(across * down, place, draws=draws) as (index, m, n, group):
             start, zero = (n if self.swap_ab else m) * tokens, mov.u32(0)
-            works = group <= 0x7FFF_FFFF
+            works = group < NO_GROUP
             with if_(works & own(works) if own else works):
-                end = min_.u32(start + tokens, rows)
+                used: Any = tokens
+                if leaves_out:
+                    used, group = (group >> GROUP_BITS) * piece, group & ((1 << GROUP_BITS) - 1)
+                end = min_.u32(start + used, rows)
                 yield GroupWorkTile(m if self.swap_ab else zero, zero if self.swap_ab else n, 0, stages, index, group=group, start=start,
                                     end=end, row=start, until=end)
 

@@ -13,7 +13,7 @@ from ptxkit.types import TYPES
 
 from ..config.grouped import CONTIGUOUS_ROWS, GroupedConfig
 from ..problem.grouped import GroupProblem
-from ..scheduler.group_table import Layout
+from ..scheduler.group_table import PIECE, Layout
 from .reference import accumulation, rounding, silu_and_mul
 
 Array = np.ndarray[Any, Any]
@@ -74,14 +74,19 @@ def example(lengths: Sequence[int], n: int, k: int, *, dtype: str = "bf16", w_dt
     if ends is not None:
         return 0.0, report, config  # type: ignore[return-value]
     outside = np.ones(rows, bool)
-    share = 0.0
+    share, unit = 0.0, 1 if layout != "contiguous" else padded_to(config) if config is not None else CONTIGUOUS_ROWS
     for group, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-        stop = start + (taken[group] if length else 0)          # the other rows of contiguous blocks are multiplied as well
+        stop = start + -(-length // unit) * unit
         outside[start:stop] = False
         share = max(share, _share(written[start:stop], exact_x[start:stop], exact_w[group], k, out, gated, problem))
     if not np.isnan(written[outside]).all():
         raise AssertionError(f"{int((~np.isnan(written[outside])).sum())} elements outside of the groups were written")
     return share, report, config  # type: ignore[return-value]
+
+
+def padded_to(config: GroupedConfig) -> int:
+    """The multiple of rows to which contiguous groups are multiplied."""
+    return PIECE if config.tokens.partial_boxes else CONTIGUOUS_ROWS
 
 
 def _scattered(rng: Any, x: Array) -> tuple[Array, Array]:
@@ -145,4 +150,4 @@ def _numpy(word: str) -> Any:
     return getattr(ml_dtypes, {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}[word])
 
 
-__all__ = ["TYPES", "example"]
+__all__ = ["TYPES", "example", "padded_to"]

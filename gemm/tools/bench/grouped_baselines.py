@@ -1,9 +1,9 @@
 """What grouped products are compared with. A baseline prepares a launch for one operand set, before anything is timed.
 
 Built in: `torch` (torch._grouped_mm), `deep_gemm` and `deep_gemm_masked` (DeepGEMM 2.6), and `hpc_ops`, where they are installed; and
-`ours_masked`, this package's product in the layout of `deep_gemm_masked`. Anything else is `module:function`, called as
-`function(torch, case, data)` for each operand set; it returns a `Peer`, or the launch alone, and raises `NotImplementedHere` with a
-sentence for a case that it has no product for. What it computes is checked before it is timed.
+`ours_contiguous` and `ours_masked`, this package's products in the layouts of `deep_gemm` and `deep_gemm_masked`. Anything else is
+`module:function`, called as `function(torch, case, data)` for each operand set; it returns a `Peer`, or the launch alone, and raises
+`NotImplementedHere` with a sentence for a case that it has no product for. What it computes is checked before it is timed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...launch.grouped import group_gemm_masked
+from ...config.grouped import CONTIGUOUS_ROWS
+from ...launch.grouped import group_gemm_contiguous, group_gemm_masked
 from .baselines import Entry, Launch, NotImplementedHere, imported, named
 from .grouped_cases import Case
 from .grouped_data import Data, wrong
@@ -46,19 +47,23 @@ def deep_gemm_contiguous(torch: Any, case: Case, data: Data) -> Peer:
     """DeepGEMM's contiguous layout: groups filled up to whole tiles, the group of each row."""
     library = _deep_gemm(case)
     aligned = getattr(library, "get_mk_alignment_for_contiguous_layout", None) or library.get_m_alignment_for_contiguous_layout
-    unit = int(aligned())
-    taken = _filled(case.lengths, unit)
-    rows = _places(torch, case, taken)
-    groups = torch.full((sum(taken),), -1, dtype=torch.int32, device="cuda")
-    of_group = torch.arange(case.groups, dtype=torch.int32, device="cuda")
-    groups[rows] = of_group.repeat_interleave(torch.tensor(case.lengths, device="cuda"))
-    x = _spread(torch, data.x, rows, sum(taken))
-    out = torch.empty((sum(taken), case.n), dtype=torch.bfloat16, device="cuda")
+    taken = _filled(case.lengths, int(aligned()))
+    rows, groups, x, out = _contiguous(torch, case, data, taken)
     if case.kind == "bf16":
         return _returning(functools.partial(library.m_grouped_bf16_gemm_nt_contiguous, x, data.w, out, groups), out, rows)
     scale = library.get_mn_major_tma_aligned_tensor(_spread(torch, data.x_scale, rows, sum(taken)))
     product = functools.partial(library.m_grouped_fp8_gemm_nt_contiguous, (x, scale), (data.w, data.w_scale), out, groups)
     return _returning(product, out, rows)
+
+
+def ours_contiguous(torch: Any, case: Case, data: Data) -> Peer:
+    """This package's product in DeepGEMM's contiguous layout, its scales included."""
+    if case.gated or case.quantised or case.kind == "fp8":
+        raise NotImplementedHere("DeepGEMM's contiguous layout, for comparison, is measured in bf16 and with block scales")
+    taken = _filled(case.lengths, CONTIGUOUS_ROWS)
+    rows, groups, x, out = _contiguous(torch, case, data, taken)
+    scale = None if data.x_scale is None else _spread(torch, data.x_scale, rows, sum(taken)).T.contiguous().T
+    return _returning(functools.partial(group_gemm_contiguous, x, data.w, groups, x_scale=scale, w_scale=data.w_scale, out=out), out, rows)
 
 
 def deep_gemm_masked(torch: Any, case: Case, data: Data) -> Peer:
@@ -163,6 +168,15 @@ def _spread(torch: Any, array: Any, rows: Any, count: int) -> Any:
     return whole.view(array.dtype)
 
 
+def _contiguous(torch: Any, case: Case, data: Data, taken: Sequence[int]) -> tuple[Any, Any, Any, Any]:
+    """Where the rows of x come in groups that take up so many; the group of each row, -1 of further ones; x so; and room for y."""
+    rows, count = _places(torch, case, taken), sum(taken)
+    groups = torch.full((count,), -1, dtype=torch.int32, device="cuda")
+    of_group = torch.arange(case.groups, dtype=torch.int32, device="cuda")
+    groups[rows] = of_group.repeat_interleave(torch.tensor(case.lengths, device="cuda"))
+    return rows, groups, _spread(torch, data.x, rows, count), torch.empty((count, case.n), dtype=torch.bfloat16, device="cuda")
+
+
 def _returning(product: Launch, out: Any, rows: Any) -> Peer:
     def launch() -> Any:
         product()
@@ -172,7 +186,7 @@ def _returning(product: Launch, out: Any, rows: Any) -> Peer:
 
 
 BUILT_IN: dict[str, Make] = {"torch": torch_grouped_mm, "deep_gemm": deep_gemm_contiguous, "deep_gemm_masked": deep_gemm_masked,
-                             "hpc_ops": hpc_ops, "ours_masked": ours_masked}
+                             "hpc_ops": hpc_ops, "ours_contiguous": ours_contiguous, "ours_masked": ours_masked}
 
 
 def baselines(names: Sequence[str]) -> dict[str, Make]:

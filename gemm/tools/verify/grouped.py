@@ -22,6 +22,7 @@ from ...problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ...scheduler.group_table import Layout
 from ...scheduler.grouped import Order
 from ..assembly import assemble
+from ..grouped_example import padded_to
 from ..grouped_settings import from_defaults
 from ..options import card as card_of
 from ..problems import array, scales_by_rows
@@ -217,11 +218,12 @@ def check(torch: Any, trial: Trial, config: GroupedConfig | None = None) -> str 
         else:
             group_gemm(x, w, _ends(torch, trial.lengths), x_scale=x_scale, out=out, mean_tokens=trial.mean, **how)
 
-    owned = trial.taken if trial.layout == "contiguous" else trial.lengths
+    unit = padded_to(how["config"]) if trial.layout == "contiguous" else 1
+    owned = [-(-length // unit) * unit for length in trial.lengths]
     out, sentence = launched(torch, launch, lambda: guarded.array(torch, (rows, trial.n), trial.out), lambda out: [
         out[start:start + length] for start, length in zip(trial.starts, owned, strict=True)], "the groups")
     promoted = trial.scales == "block" or trial.fast is False
-    for group, (start, length) in enumerate(zip(trial.starts, owned, strict=True)):     # all rows of contiguous blocks are multiplied
+    for group, (start, length) in enumerate(zip(trial.starts, owned, strict=True)):     # padding of contiguous groups is multiplied, too
         if length and not sentence:
             own = slice(start, start + length)
             of_rows = trial.scales == "block" or (trial.scales in VECTORS and len(x_scale) == rows)
