@@ -239,8 +239,9 @@ ROWS = "2026-11-24-h200-grouped-rows.json"
     ("bf16", 1.003, 1.02, 1.04), ("fp8", 1.003, 1.02, 1.045), ("fp8-block", 1.007, 1.09, 1.0), ("bf16:gated", 1.003, 1.02, 1.045),
     ("fp8:gated", 1.003, 1.03, 1.06), ("fp8:quantised", 1.004, 1.04, 1.02), ("fp8-block:gated:quantised", 1.008, 1.11, 1.0)])
 def test_tiles_of_contiguous_groups_are_near_the_fastest_and_faster_than_before(kind: str, share: float, most: float, gain: float):
-    """Blocks of 128 rows are full, so that their number says all; groups with as many of them each, or not."""
-    beside, gained = [], []
+    """Blocks of 128 rows are full, so that their number says all; groups with as many of them each, or not. Groups of about one block have
+    the tile for padded ones, whose padding it leaves out. Tiles of 160 columns are new since: `test_recorded_choices` has them."""
+    beside, gained, padded = [], [], []
     for word, times in results(ROWS)["cases"].items():
         if word.split(":skewed")[0].partition(":")[2] != kind:
             continue
@@ -248,10 +249,19 @@ def test_tiles_of_contiguous_groups_are_near_the_fastest_and_faster_than_before(
         problem = GroupProblem(arrays_of(one)._replace(lengths=array("s32", one.rows)), GroupOptions("contiguous", one.gated))
         chosen = heuristic(problem)
         label = recorded_tile(chosen) + (", four buffers" if chosen.tile.BN == 256 and chosen.buffers == 4 else "")
-        us = times[label + (" dealt out" if isinstance(chosen.sums, BlockScaled) and not chosen.dynamic else "")]
-        beside.append(us / min(times.values()))
+        us = times.get(label + (" dealt out" if isinstance(chosen.sums, BlockScaled) and not chosen.dynamic else ""))
+        if us is None:
+            assert chosen.tile.BN == 160, word
+            continue
+        over = us / min(times.values())
+        if chosen.tokens.partial_boxes:
+            padded.append(over)
+            continue
+        beside.append(over)
         gained.append(times["chosen before"] / us)
-    assert len(beside) == 3 * 14
+    assert len(beside) + len(padded) >= 3 * 13
+    assert len(beside) >= 3 * 9
+    assert max(padded, default=1.0) < max(1.06, most)
     assert statistics.geometric_mean(beside) < share
     assert max(beside) < most
     assert statistics.geometric_mean(gained) > gain
@@ -356,16 +366,16 @@ def test_a_wide_tile_that_is_assigned_statically_takes_as_long_as_a_full_one():
 def test_groups_that_two_kernels_share_were_measured_to_take_less():
     """Beside one kernel for all of them; who has which groups is what was measured."""
     shared = []
-    for row in results("2026-11-24-h200-grouped-shared-chosen.json")["rows"]:
-        one = case(row["case"])
+    for word, _, _, faster_by, firsts_of in results("2026-11-24-h200-grouped-shared-chosen.json")["rows"]:
+        one = case(word)
         config = heuristic(problem_of(one))
         assert config.plan is not None
         if config.plan.between is None:
             continue
-        for number, (faster, said) in enumerate(zip(row["times as fast"][1:], row["groups of the first kernel"][1:], strict=True)):
+        for number, (faster, said) in enumerate(zip(faster_by[1:], firsts_of[1:], strict=True)):
             lengths = skewed(one.groups, one.rows, number=number)
             firsts, all_ = (sum(map(bool, each)) for each in (config.own(lengths, one.columns, 132), lengths))
-            assert said == f"{firsts} of {all_}", (row["case"], number)
+            assert said == f"{firsts} of {all_}", (word, number)
             if 0 < firsts < all_:
                 shared.append(faster)
     assert len(shared) > 90
