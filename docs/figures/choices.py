@@ -49,12 +49,25 @@ def along_k_table() -> str:
 
 
 def scales_table() -> str:
-    """Dense products with block scales."""
-    lines = header(f"products | other configuration | {BESIDE} | over the fastest measured: before (most) | now")
-    found = rows("block scales")
-    changed = [row[2] / row[1] for row in found if row[2] != row[1]]
-    before, now = (over([row[place] / row[3] for row in found]) for place in (1, 2))
-    return block([*lines, f"| {len(found)} | {beside_before(changed)} | {before} | {now} |"])
+    """Dense products with block scales: random ones, and large ones."""
+    lines = header(f"drawn as | products | other configuration | {BESIDE} | over the fastest measured: before (most) | now")
+    for title, found in (("any", rows("block scales")), ("large", rows("large block scales"))):
+        changed = [row[2] / row[1] for row in found if row[2] != row[1]]
+        before, now = (over([row[place] / row[3] for row in found]) for place in (1, 2))
+        lines.append(f"| {title} | {len(found)} | {beside_before(changed)} | {before} | {now} |")
+    return block(lines)
+
+
+def contiguous_table() -> str:
+    """Contiguous groups: products with another configuration."""
+    lines = header(f"type | other configuration | {BESIDE} | over the fastest measured: before (most) | now")
+    kinds: dict[str, list[Any]] = {}
+    for row in rows("contiguous"):
+        kinds.setdefault(kind_of(row[0]), []).append(row)
+    for kind, found in sorted(kinds.items()):
+        before, now = (over([row[place] / row[3] for row in found]) for place in (1, 2))
+        lines.append(f"| {kind} | {beside_before([row[2] / row[1] for row in found])} | {before} | {now} |")
+    return block(lines)
 
 
 def columns_table() -> str:
@@ -68,4 +81,5 @@ def columns_table() -> str:
 
 
 FIGURES: dict[str, Figure] = {"choices.groups": groups_table, "choices.along-k": along_k_table, "choices.block-scales": scales_table,
+                              "choices.contiguous": contiguous_table,
                               "choices.columns": columns_table}

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, GroupOperands, StaticGroups, StreamGroups
 from ptxkit.gemm.config.parts import BlockScaled, Pingpong, Promoted
 from ptxkit.gemm.heuristic.group_tile import GroupTile
-from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
+from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.gemm.problem.grouped_k import ArraysAlongK, ProblemAlongK
+from ptxkit.gemm.scheduler.group_table import CONTIGUOUS_ROWS
 from ptxkit.gemm.tools.bench.grouped_cases import Case
 from ptxkit.gemm.tools.grouped_settings import Settings, from_defaults
-from ptxkit.gemm.tools.problems import arrays_of
+from ptxkit.gemm.tools.problems import arrays_of, scales_by_rows
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 
@@ -36,6 +37,19 @@ def by_number(one: Case, numbers: Literal["", "gather", "scatter"], **options: A
     """The problem of a case whose rows of x are gathered, or whose rows of results are scattered, or neither."""
     given = {numbers: view("s32", one.rows)} if numbers else {}
     return GroupProblem(arrays_of(one)._replace(**given), GroupOptions(gated=one.gated, **options))
+
+
+def of_blocks(blocks: int, groups: int, n: int, k: int, kind: str, gated: bool = False) -> GroupProblem:
+    """A product of so many blocks of contiguous rows."""
+    rows, dtype = blocks * CONTIGUOUS_ROWS, "bf16" if kind == "bf16" else "e4m3"
+    scales: Any = (None, None)
+    if kind == "fp8":
+        scales = view("f32", 1), view("f32", groups)
+    if kind == "fp8-block":
+        scales = scales_by_rows(rows, -(-k // 128)), view("f32", groups, -(-n // 128), -(-k // 128))
+    out = view("bf16", rows, n // (1 + gated))
+    return GroupProblem(GroupArrays(view(dtype, rows, k), view(dtype, groups, n, k), view("s32", rows), out, *scales),
+                        GroupOptions("contiguous", gated))
 
 
 def along_k(groups: int, rows: int, m: int, n: int, out: str = "bf16", *, accumulate: bool = False) -> ProblemAlongK:

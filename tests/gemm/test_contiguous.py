@@ -19,7 +19,8 @@ from ptxkit.gemm.launch.simulate_grouped import simulate
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.gemm.scheduler.group_table import CONTIGUOUS_ROWS, PIECE
 from ptxkit.gemm.tools.grouped_example import example
-from ptxkit.gemm.tools.problems import array, scales_by_rows
+from ptxkit.gemm.tools.problems import array
+from tests.gemm.groups import of_blocks
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.pure
@@ -113,19 +114,6 @@ def test_the_last_block_may_be_short(name: str, left_out: bool, last: int) -> No
     np.testing.assert_allclose(y.astype(np.float32), exact, rtol=0.02, atol=0.2)
 
 
-def asked(blocks: int, groups: int, n: int, k: int, kind: str, gated: bool = False) -> GroupProblem:
-    """So many blocks of so many groups."""
-    rows, dtype = blocks * CONTIGUOUS_ROWS, "bf16" if kind == "bf16" else "e4m3"
-    scales: Any = (None, None)
-    if kind == "fp8":
-        scales = array("f32", 1), array("f32", groups)
-    if kind == "fp8-block":
-        scales = scales_by_rows(rows, -(-k // 128)), array("f32", groups, -(-n // 128), -(-k // 128))
-    out = array("bf16", rows, n // (1 + gated))
-    return GroupProblem(GroupArrays(array(dtype, rows, k), array(dtype, groups, n, k), array("s32", rows), out, *scales),
-                        GroupOptions("contiguous", gated))
-
-
 def test_short_groups_have_tiles_that_leave_padding_out_and_long_ones_have_not() -> None:
     """Pingpong warpgroups cannot, and a single warpgroup needs tail rows, which shallow products have not."""
     source = random.Random(5)
@@ -133,7 +121,7 @@ def test_short_groups_have_tiles_that_leave_padding_out_and_long_ones_have_not()
     for _ in range(400):
         kind, gated, groups = source.choice(("bf16", "fp8", "fp8-block")), source.random() < 0.3, source.randrange(1, 64)
         n, k = 256 * source.randrange(1, 20), 128 * source.randrange(1, 40)
-        problem = asked(source.randrange(1, 4 * groups + 1), groups, n, k, kind, gated)
+        problem = of_blocks(source.randrange(1, 4 * groups + 1), groups, n, k, kind, gated)
         config = heuristic(problem)
         short = problem.mean <= PADDED
         assert not (short and isinstance(config.schedule, Pingpong))

@@ -12,10 +12,11 @@ from ptxkit.cards import H200
 from ptxkit.gemm.config.grouped_k import GroupedKConfig
 from ptxkit.gemm.heuristic import dense, grouped, grouped_k
 from ptxkit.gemm.problem.grouped_k import ProblemAlongK
+from ptxkit.gemm.scheduler.group_table import CONTIGUOUS_ROWS
 from ptxkit.gemm.tools.bench.grouped_cases import case
 from ptxkit.gemm.tools.bench.shapes import problem
 from ptxkit.gemm.tools.problems import described
-from tests.gemm.groups import along_k, by_number, results
+from tests.gemm.groups import along_k, by_number, of_blocks, results
 
 pytestmark = pytest.mark.pure
 MEASURED = "2026-11-30-h200-choices.json"
@@ -88,6 +89,32 @@ def test_dense_products_with_block_scales() -> None:
     assert mean(now / before for _, before, now, *_ in found) < 0.97
     assert mean(now / fastest for _, _, now, fastest, *_ in found) < 1.03
     assert all(torch > now for _, _, now, _, torch, _ in found if torch)
+
+
+def test_large_products_with_block_scales() -> None:
+    found = rows("large block scales")
+    for shape, _, _, _, _, tile in found:
+        config = dense.heuristic(described(problem(f"{shape}:e4m3-block:nt")), H200)
+        assert f"{config.tile.BM}x{config.tile.BN}" == tile, shape
+    assert mean(now / fastest for _, _, now, fastest, *_ in found) < 1.01
+    assert max(now / fastest for _, _, now, fastest, *_ in found) < 1.07
+    assert min(torch / now for _, _, now, _, torch, _ in found if torch) > 1.05
+
+
+def test_contiguous_groups() -> None:
+    """Blocks as the bench fills the lengths of a case up to them."""
+    found = rows("contiguous")
+    for word, _, _, _, tile in found:
+        one = case(word)
+        blocks = sum(-(-length // CONTIGUOUS_ROWS) for length in one.lengths)
+        config = grouped.heuristic(of_blocks(blocks, one.groups, one.n, one.k, one.kind, one.gated))
+        words = " pingpong" * ("pingpong" in str(config)) + " counter" * config.dynamic + " padded" * (not config.tokens.partial_boxes)
+        assert f"{config.tile.BM}x{config.tile.BN}{words}" == tile, word
+    for kind, most in (("bf16", 0.9), ("fp8", 0.93), ("fp8-block", 0.91)):
+        assert mean(now / before for word, before, now, *_ in found if case(word).kind == kind) < most
+    assert mean(before / fastest for _, before, _, fastest, _ in found) > 1.12
+    assert mean(now / fastest for _, _, now, fastest, _ in found) < 1.03
+    assert max(now / before for _, before, now, *_ in found) < 1.2
 
 
 def test_products_of_few_columns() -> None:
