@@ -97,7 +97,8 @@ class GroupOperands:
 class TokensAsRows:
     """Y = X W^T: the tokens are rows of a tile.
 
-    `partial_boxes`, if warpgroups share a tile: each warpgroup's rows of X are one box, and boxes without rows are not loaded.
+    `partial_boxes`, if warpgroups share a tile: each warpgroup's rows of X are one box, and boxes without rows are not loaded. Contiguous
+    groups then end before their padding, in pieces of 32 rows, which is not multiplied and not stored.
     `tail_rows`: a partial box loads this many rows at a time (0: the whole box).
     """
 
@@ -115,7 +116,7 @@ class SwapAB:
     """Y^T = W X^T: the tokens are columns of a tile, so a few tokens need only a narrow tile.
 
     `n_granularity`: a tile multiplies only as many columns as it has tokens, rounded up to this number (0: all columns). `partial_boxes`:
-    it also loads only these rows of X.
+    it also loads only these rows of X, and leaves padding of contiguous groups out.
     """
 
     n_granularity: Granularity = 0

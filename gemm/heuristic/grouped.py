@@ -364,7 +364,7 @@ def _padded(problem: GroupProblem) -> bool:
 
 
 def _contiguous(problem: GroupProblem, card: Card) -> GroupedConfig:
-    """Contiguous groups: tiles of their 128 rows are all full, so that they are assigned statically where it pays."""
+    """Contiguous groups: tiles of their 128 rows count as full, so that they are assigned statically where it pays."""
     if problem.gate_step < grouped_narrow.LEAST_STEP:
         return _configured(_of_odd_gates(problem), problem)
     if problem.promote and not problem.scales_in_shared:

@@ -26,10 +26,8 @@ from ..config.grouped import CONTIGUOUS_ROWS, MN_SPAN, DynamicGroups, StaticGrou
 from ..config.parts import Cooperative, Pingpong, Swizzle, Tile
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
-from . import grouped_few
+from . import grouped_causes, grouped_few
 from .group_tile import GroupTile
-from .grouped_causes import Columns, clocks_of
-from .grouped_causes import clocks as causes
 from .grouped_tiles import FEW
 from .grouped_trees import Question
 
@@ -97,21 +95,21 @@ def tiles_of(problem: GroupProblem) -> tuple[GroupTile, ...]:
         return tiles_of_rows(step)
     if problem.quantised:
         return tiles_quantised(problem.options.gated, problem.promote)
-    if _of_blocks(problem):
-        return tiles_of_blocks(step)
+    if _plain_blocks(problem):
+        return tiles_plain_blocks(step)
     as_rows = problem.as_rows or problem.options.layout == "contiguous"
     few = problem.mean <= FEW and not (problem.promote or problem.options.gated or as_rows)
     return _tiles(problem.promote, as_rows, step, grouped_few.tiles(problem.mean) if few else (), problem.x.bits)
 
 
-def _of_blocks(problem: GroupProblem) -> bool:
+def _plain_blocks(problem: GroupProblem) -> bool:
     """Whether groups are contiguous, and their sums stay in the tensor cores until they are stored in 16 or 32 bits."""
     return problem.options.layout == "contiguous" and not (problem.promote or problem.quantised)
 
 
 @functools.cache
-def tiles_of_blocks(step: int) -> tuple[GroupTile, ...]:
-    """What is chosen from for blocks of contiguous rows: their tiles are all full, so that CTAs know theirs."""
+def tiles_plain_blocks(step: int) -> tuple[GroupTile, ...]:
+    """What is chosen from for blocks of contiguous rows: their tiles count as full, so that CTAs know theirs."""
     found = *tiles(promoted=False, as_rows=True), *(GroupTile(Tile(BM, WIDTH_OF_BLOCKS)) for BM in (ROWS, 2 * ROWS))
     return tuple(each for each in found if isinstance(each.scheduler, StaticGroups) and each.tile.BN % step == 0)
 
@@ -123,9 +121,9 @@ def _tiles(promoted: bool, as_rows: bool, step: int, few: tuple[GroupTile, ...],
 
 
 @functools.lru_cache(256)
-def _columns(some: tuple[GroupTile, ...], bits: int, card: Card, tall: float, size: float) -> Columns:
+def _columns(some: tuple[GroupTile, ...], bits: int, card: Card, tall: float, size: float) -> grouped_causes.Columns:
     """The tiles as the clocks know them, but for what was not measured to hold here: the time of the counter, and factors of tiles."""
-    seen = Columns.of(some, card, as_they_are=True, bits=bits)
+    seen = grouped_causes.Columns.of(some, card, as_they_are=True, bits=bits)
     factor = np.where(seen.swapped > 0, SWAPPED, np.where(seen.tokens > ROWS, tall, 1.0))
     return replace(seen, factor=factor * (seen.tokens * seen.features / SQUARE) ** size, dynamic=np.zeros_like(seen.dynamic))
 
@@ -133,14 +131,14 @@ def _columns(some: tuple[GroupTile, ...], bits: int, card: Card, tall: float, si
 def clocks(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> Any:
     """The clocks of a launch with each tile, in the mean over the lengths that are counted; those of contiguous blocks are known."""
     tall = TALL_SCATTERED if problem.scatter else TALL if _by_threads(problem) else 1.0
-    seen = _columns(some, problem.x.bits, card, tall, SIZE_OF_BLOCKS if _of_blocks(problem) else SIZE)
+    seen = _columns(some, problem.x.bits, card, tall, SIZE_OF_BLOCKS if _plain_blocks(problem) else SIZE)
     if problem.quantised:                       # a narrow tile takes its features in several passes
         gated = problem.options.gated
         features = [[each.features(gated, quantised=True) * (1 + gated)] for each in some]
         seen = replace(seen, features=np.array(features, np.float64))
-    if problem.options.layout == "contiguous":                  # see `_seen`
-        return causes(problem, seen, (CONTIGUOUS_ROWS,) * problem.groups, card)
-    return clocks_of(problem, seen, card).mean(axis=0)
+    if problem.options.layout == "contiguous":
+        return grouped_causes.clocks(problem, seen, (CONTIGUOUS_ROWS,) * math.ceil(problem.rows / CONTIGUOUS_ROWS), card)
+    return grouped_causes.clocks_of(problem, seen, card).mean(axis=0)
 
 
 def _by_threads(problem: GroupProblem) -> bool:
@@ -160,10 +158,11 @@ def _answer(question: Question) -> tuple[GroupTile, ...]:
 
 
 def _in_turn(tile: GroupTile, problem: GroupProblem, card: Card) -> bool:
-    """Whether CTAs take such tiles in the faster way: a counter pays from the second wave on. Blocks of contiguous rows are alike and need
-    none, and have the narrowest tiles in one wave alone: with 128 bytes of K more took up to 1.36 times as long as 128 x 128."""
+    """Whether CTAs take such tiles in the faster way: a counter pays from the second wave on. Blocks of contiguous rows count as
+    full and need none, and have the narrowest tiles in one wave alone: with 128 bytes of K more took up to 1.36 times as long as
+    128 x 128."""
     waves = tile.waves(problem, card)
-    if _of_blocks(problem):
+    if _plain_blocks(problem):
         return waves <= 1 or tile.tile.BN >= LEAST_OF_BLOCKS
     return isinstance(tile.scheduler, DynamicGroups) == (waves > 1)
 
@@ -196,12 +195,11 @@ def faster(own: GroupTile, problem: GroupProblem, card: Card) -> Iterator[GroupT
 
 def _most(problem: GroupProblem) -> float:
     """The most waves of the other choice."""
-    if _of_blocks(problem):
+    if _plain_blocks(problem):
         return WAVES_OF_BLOCKS
     if problem.gathered or problem.scatter:
         return WAVES_BY_NUMBER
     return WAVES if problem.promote or problem.mean > FEW else WAVES_FEW
-
 
 
 __all__ = ["clocks", "faster", "takes", "tiles", "tiles_of"]

@@ -20,7 +20,7 @@ from ..collective.thread_scales import BLOCK
 from ..config.grouped import CAPACITIES, GroupedConfig, GroupOperands, StagedGroups
 from ..config.grouped_parts import Scatter, Vectors
 from ..config.parts import BlockScaled, Promoted, Promotion, ScaleLoad, Sums, TensorCoreSums, ThreadScaled
-from ..scheduler.group_table import Layout
+from ..scheduler.group_table import MOST_CONTIGUOUS, Layout
 from ..scheduler.grouped import ORDERS, Order
 from .dense import MOST_EXTENT, Lines, check_forwards, short
 from .lines import settled_strides
@@ -160,6 +160,9 @@ class GroupProblem:
 
     def _lengths(self, lengths: ArrayView) -> None:
         name = NAMES[self.options.layout]
+        if self.options.layout == "contiguous" and self.groups > MOST_CONTIGUOUS:
+            raise LaunchError(f"w has {self.groups:,} groups: contiguous ones are at most {MOST_CONTIGUOUS:,}; take group_gemm with "
+                              "cu_seqlens")
         count, what = {"masked": (self.groups, "the rows of each group"), "contiguous": (self.rows, "the group of each row of x"),
                        "cu_seqlens": (self.groups + 1, "where each group begins, and the end of the last")}[self.options.layout]
         if lengths.dtype not in ("s32", "u32"):

@@ -26,6 +26,8 @@ CONTIGUOUS_ROWS = 128
 PIECE = 32
 """Where padding at the end of such a block is left out, it is in aligned pieces of this many rows: those after the last one whose first
 row has a group."""
+MOST_CONTIGUOUS = 1 << 28
+"""Groups of the contiguous layout: a word has the number of a group, and above it the pieces of its rows in a tile."""
 MAX_SORT_LENGTH = (1 << 22) - 1
 """The longest group that sorting tells apart, in rows. Longer groups count as equally long."""
 
@@ -191,4 +193,4 @@ def _bounds(value: Reg[u32], following: Reg[u32] | None, group: Reg[u32], rows: 
     return start, start + min_.u32(value, pitch)
 
 
-__all__ = ["CONTIGUOUS_ROWS", "COUNTED", "PIECE", "GroupTable", "Layout"]
+__all__ = ["CONTIGUOUS_ROWS", "COUNTED", "MOST_CONTIGUOUS", "PIECE", "GroupTable", "Layout"]

@@ -15,7 +15,7 @@ from ptxkit.ptx import min as min_
 from ptxkit.types import pred, u32
 
 from .fast_divmod import DivmodTable, ceil_div
-from .group_table import CONTIGUOUS_ROWS, PIECE, GroupTable, Layout
+from .group_table import CONTIGUOUS_ROWS, MOST_CONTIGUOUS, PIECE, GroupTable, Layout
 from .persistent import PersistentLoop
 from .stream_k import Part, parts_of
 from .tile_order import TileOrder
@@ -24,8 +24,8 @@ from .work import WorkTile
 Order = Literal["linear", "search", "across", "dynamic"]
 """How work tiles are dealt out: "linear", "search" and "across" are static, "dynamic" draws them from a counter."""
 ORDERS = get_args(Order)
-GROUP_BITS, NO_GROUP = 28, 1 << 31
-"""How the number of a group and the pieces of its rows in a tile share a word; and from which number on a group is none."""
+NO_GROUP = 1 << 31
+"""From which number on a group is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +154,12 @@ class GroupScheduler:
             group = group_of(row, CONTIGUOUS_ROWS)
             if not leaves_out:
                 return m, n, group
-            firsts = [group_of(min_.u32(row + first, rows - 1) if first else row, PIECE) for first in range(0, tokens, piece)]
+            firsts = [group_of(min_.u32(row + first, rows - 1), PIECE) for first in range(piece, tokens, piece)]
+            firsts.insert(0, group if tokens % CONTIGUOUS_ROWS == 0 else group_of(row, PIECE))
             pieces = mov.u32(0)                                 # as far as the last one that has a row
             for number, first in enumerate(firsts, 1):
                 mov.u32(pieces, number, pred=first < NO_GROUP)
-            return m, n, selp.u32(group | pieces << GROUP_BITS, NO_GROUP, (group < NO_GROUP) & (pieces > 0))
+            return m, n, selp.u32(group | pieces * MOST_CONTIGUOUS, NO_GROUP, (group < NO_GROUP) & (pieces > 0))
 
         with self.loop.placed(across * down, place, draws=draws) as (index, m, n, group):
             start, zero = (n if self.swap_ab else m) * tokens, mov.u32(0)
@@ -166,7 +167,7 @@ class GroupScheduler:
             with if_(works & own(works) if own else works):
                 used: Any = tokens
                 if leaves_out:
-                    used, group = (group >> GROUP_BITS) * piece, group & ((1 << GROUP_BITS) - 1)
+                    used, group = group // MOST_CONTIGUOUS * piece, group & (MOST_CONTIGUOUS - 1)
                 end = min_.u32(start + used, rows)
                 yield GroupWorkTile(m if self.swap_ab else zero, zero if self.swap_ab else n, 0, stages, index, group=group, start=start,
                                     end=end, row=start, until=end)

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from ptxkit.cards import H200
+from ptxkit.errors import LaunchError
 from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, StaticGroups, SwapAB, TokensAsRows
 from ptxkit.gemm.config.parts import Cooperative, Pingpong, Tile
 from ptxkit.gemm.heuristic.group_tile import GroupTile
 from ptxkit.gemm.heuristic.grouped import PADDED, alone, heuristic
 from ptxkit.gemm.launch.simulate_grouped import simulate
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
-from ptxkit.gemm.scheduler.group_table import CONTIGUOUS_ROWS, PIECE
+from ptxkit.gemm.scheduler.group_table import CONTIGUOUS_ROWS, MOST_CONTIGUOUS, PIECE
 from ptxkit.gemm.tools.grouped_example import example
 from ptxkit.gemm.tools.problems import array
 from tests.gemm.groups import of_blocks
@@ -62,10 +63,10 @@ def test_padding_is_left_out_in_pieces_or_multiplied(name: str, kind: dict[str, 
 
 @pytest.mark.parametrize("gated", [False, True])
 def test_padding_of_blocks_with_block_scales_is_left_out(gated: bool) -> None:
-    """Short groups have tiles that do, longer ones have not."""
+    """Short groups have tiles that do, longer ones do not."""
     source = random.Random(str(gated))
-    for mean, scales in ((None, "block"), (512, "block")):
-        share, report, config = example(drawn(source), 256, 384, dtype="e4m3", scales=scales, gated=gated, layout="contiguous",
+    for mean in (None, 512):
+        share, report, config = example(drawn(source), 256, 384, dtype="e4m3", scales="block", gated=gated, layout="contiguous",
                                         mean_tokens=mean, card=H200.with_sms(2))
         assert share <= 1, config
         assert report.findings == report.reasons, str(report)
@@ -95,13 +96,13 @@ def test_rows_of_groups_have_the_same_bits_with_padding_and_without() -> None:
 
 @pytest.mark.parametrize("left_out", [False, True])
 @pytest.mark.parametrize("name", TILES)
-@pytest.mark.parametrize("last", [1, 40, 100])
-def test_the_last_block_may_be_short(name: str, left_out: bool, last: int) -> None:
-    """Its numbers of groups end with the rows, of which there are no more to read."""
+@pytest.mark.parametrize(("last", "used"), [(1, 1), (40, 40), (100, 100), (100, 30), (70, 65)])
+def test_the_last_block_may_be_short(name: str, left_out: bool, last: int, used: int) -> None:
+    """Its numbers of groups end with the rows, of which there are no more to read. Of its rows some may be padding."""
     rows = CONTIGUOUS_ROWS + last
     source = np.random.default_rng(last)
     x, w = (source.standard_normal(shape, np.float32).astype(BF16) for shape in ((rows, 64), (2, 64, 64)))
-    of_row = np.repeat(np.array([1, 0], np.int32), [CONTIGUOUS_ROWS, last])
+    of_row = np.repeat(np.array([1, 0, -1], np.int32), [CONTIGUOUS_ROWS, used, last - used])
     y = np.full((rows, 64), np.nan, BF16)
     problem = GroupProblem(GroupArrays(array("bf16", *x.shape), array("bf16", *w.shape), array("s32", rows), array("bf16", *y.shape)),
                            GroupOptions("contiguous"))
@@ -111,7 +112,14 @@ def test_the_last_block_may_be_short(name: str, left_out: bool, last: int) -> No
     assert report.verdict == "clean", str(report)
     exact = np.concatenate([part.astype(np.float32) @ w[group].astype(np.float32).T
                             for part, group in ((x[:CONTIGUOUS_ROWS], 1), (x[CONTIGUOUS_ROWS:], 0))])
-    np.testing.assert_allclose(y.astype(np.float32), exact, rtol=0.02, atol=0.2)
+    np.testing.assert_allclose(y[of_row >= 0].astype(np.float32), exact[of_row >= 0], rtol=0.02, atol=0.2)
+
+
+def test_groups_are_as_many_as_a_word_has_room_for() -> None:
+    """Beside the number of a group it has the pieces of its rows."""
+    assert of_blocks(2, MOST_CONTIGUOUS, 8, 64, "bf16").groups == MOST_CONTIGUOUS
+    with pytest.raises(LaunchError, match=r"268,435,457 groups: .* take group_gemm with cu_seqlens"):
+        of_blocks(2, MOST_CONTIGUOUS + 1, 8, 64, "bf16")
 
 
 def test_short_groups_have_tiles_that_leave_padding_out_and_long_ones_have_not() -> None:

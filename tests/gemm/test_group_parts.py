@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxkit.cards import H200
-from ptxkit.gemm.launch.simulate_grouped import simulate, simulate_pointers
+from ptxkit.gemm.heuristic.grouped import heuristic
+from ptxkit.gemm.launch.simulate_grouped import described, simulate, simulate_pointers
 from ptxkit.gemm.problem.group_parts import MOST, UNIT, parts, spans
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.gemm.tools.grouped_example import example
@@ -68,7 +69,7 @@ def test_each_launch_has_its_groups_arrays(layout):
 
 @pytest.mark.parametrize("layout", ["cu_seqlens", "masked", "contiguous"])
 def test_more_groups_than_a_table_has_room_for(layout):
-    """Rows between and after the groups stay as they are."""
+    """Rows between and after the groups stay as they are. Contiguous groups have no table, so that what is chosen is taken as it is."""
     lengths = [0] * 1100
     lengths[3], lengths[549], lengths[700], lengths[1099] = 2, 5, 1, 7
     if layout != "contiguous":
@@ -79,7 +80,8 @@ def test_more_groups_than_a_table_has_room_for(layout):
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((256, 64)).astype(BF16), rng.standard_normal((1100, 16, 64)).astype(BF16)
     y = np.full((256, 16), np.nan, BF16)
-    assert simulate(x, w, rows, y, layout="contiguous", card=H200.with_sms(2)).verdict == "clean"
+    config = heuristic(described(x, w, rows, y, None, None, GroupOptions("contiguous")), H200.with_sms(2))
+    assert simulate(x, w, rows, y, layout="contiguous", config=config, card=H200.with_sms(2)).verdict == "clean"
     np.testing.assert_allclose(y[:128].astype(np.float32), x[:128].astype(np.float32) @ w[1050].astype(np.float32).T, rtol=0.02, atol=0.2)
     assert np.isnan(y[128:].astype(np.float32)).all()
 

@@ -223,7 +223,7 @@ def check(torch: Any, trial: Trial, config: GroupedConfig | None = None) -> str 
     out, sentence = launched(torch, launch, lambda: guarded.array(torch, (rows, trial.n), trial.out), lambda out: [
         out[start:start + length] for start, length in zip(trial.starts, owned, strict=True)], "the groups")
     promoted = trial.scales == "block" or trial.fast is False
-    for group, (start, length) in enumerate(zip(trial.starts, owned, strict=True)):     # padding of contiguous groups is multiplied, too
+    for group, (start, length) in enumerate(zip(trial.starts, owned, strict=True)):     # padding may be multiplied, too
         if length and not sentence:
             own = slice(start, start + length)
             of_rows = trial.scales == "block" or (trial.scales in VECTORS and len(x_scale) == rows)
