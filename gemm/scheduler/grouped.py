@@ -159,7 +159,7 @@ class GroupScheduler:
             pieces = mov.u32(0)                                 # as far as the last one that has a row
             for number, first in enumerate(firsts, 1):
                 mov.u32(pieces, number, pred=first < NO_GROUP)
-            return m, n, selp.u32(group | pieces * MOST_CONTIGUOUS, NO_GROUP, (group < NO_GROUP) & (pieces > 0))
+            return m, n, selp.u32(group | pieces * MOST_CONTIGUOUS, NO_GROUP, pieces > 0)      # no group has its highest bit set
 
         with self.loop.placed(across * down, place, draws=draws) as (index, m, n, group):
             start, zero = (n if self.swap_ab else m) * tokens, mov.u32(0)

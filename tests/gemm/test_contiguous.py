@@ -115,6 +115,24 @@ def test_the_last_block_may_be_short(name: str, left_out: bool, last: int, used:
     np.testing.assert_allclose(y[of_row >= 0].astype(np.float32), exact[of_row >= 0], rtol=0.02, atol=0.2)
 
 
+@pytest.mark.parametrize("left_out", [False, True])
+@pytest.mark.parametrize("name", TILES)
+def test_a_block_whose_first_row_has_no_group_is_skipped(name: str, left_out: bool) -> None:
+    """Whatever its other rows say. In another block those after a piece without one belong to the group of its first row, too."""
+    source = np.random.default_rng(1)
+    x, w = (source.standard_normal(shape, np.float32).astype(BF16) for shape in ((2 * CONTIGUOUS_ROWS, 64), (2, 64, 64)))
+    of_row = np.zeros(2 * CONTIGUOUS_ROWS, np.int32)
+    of_row[0], of_row[CONTIGUOUS_ROWS], of_row[CONTIGUOUS_ROWS + PIECE:][:PIECE] = -1, 1, -1
+    y = np.full((2 * CONTIGUOUS_ROWS, 64), np.nan, BF16)
+    problem = of_blocks(2, 2, 64, 64, "bf16")
+    config = configured(TILES[name], left_out, 32 if left_out and TILES[name].tile.BM == 64 else 0, problem)
+    simulate(x, w, of_row, y, layout="contiguous", config=config, card=H200.with_sms(1))
+    assert np.isnan(y[:CONTIGUOUS_ROWS].astype(np.float32)).all()
+    used = of_row[CONTIGUOUS_ROWS:] >= 0
+    exact = x[CONTIGUOUS_ROWS:].astype(np.float32) @ w[1].astype(np.float32).T
+    np.testing.assert_allclose(y[CONTIGUOUS_ROWS:][used].astype(np.float32), exact[used], rtol=0.02, atol=0.2)
+
+
 def test_groups_are_as_many_as_a_word_has_room_for() -> None:
     """Beside the number of a group it has the pieces of its rows."""
     assert of_blocks(2, MOST_CONTIGUOUS, 8, 64, "bf16").groups == MOST_CONTIGUOUS
