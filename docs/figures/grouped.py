@@ -85,7 +85,7 @@ def kind_of(case: str) -> str:
 
 
 def beside_before(times: Sequence[float]) -> str:
-    """The cells of a row of a table. `times` are times divided by those of the choice before."""
+    """The cells of a row of a table. `times` are ratios: the time of a choice over that of the choice before."""
     return (f"{len(times)} | {geometric_mean(times):.3f} | {min(times):.3f} | {max(times):.3f} | "
             f"{sum(time > 1.03 for time in times)}")
 
@@ -113,14 +113,15 @@ def narrow_table() -> str:
     return block([*lines, *(f"| {drawn} | {kind} | {beside_before(found)} |" for (drawn, kind), found in sorted(times.items()))])
 
 
-DEEP_GEMM_LAYOUTS = (("`group_gemm`, contiguous", "ours", "deep_gemm"), ("contiguous", "ours_contiguous", "deep_gemm"),
-                     ("masked", "ours_masked", "deep_gemm_masked"))
-"""Our layout, and DeepGEMM's where it is another one, then what a record calls both."""
+DEEP_GEMM_LAYOUTS = (("`group_gemm` | contiguous", "ours", "deep_gemm"),
+                     ("`group_gemm_contiguous` | contiguous", "ours_contiguous", "deep_gemm"),
+                     ("`group_gemm_masked` | masked", "ours_masked", "deep_gemm_masked"))
+"""Our function and DeepGEMM's layout, then what a record calls both."""
 
 
 def deep_gemm_table(name: str = DEEP_GEMM) -> str:
     """How much longer DeepGEMM takes, by type and layout."""
-    lines = header("type | layouts | n | geometric mean | 5th percentile | least | the least is of")
+    lines = header("type | ours | DeepGEMM's layout | n | geometric mean | 5th percentile | least | the least is of")
     columns = record(name)["columns"]
     for kind in ("bf16", "fp8-block"):
         for layout, ours, theirs in DEEP_GEMM_LAYOUTS:

@@ -82,8 +82,8 @@ H100 two kernels took 18 % longer than either alone at 149 x 790 x 7248 x 2176. 
 and the product after them took 15 and 9 % longer with one, though that one alone took 3 % more."""
 SAME_TOKENS = 0.03
 """Extra gain required when both kernels have tiles of as many tokens: they differ by waves alone, and 128 x 192 by 3 % between cards."""
-PADDED = 192
-"""Rows of a group of blocks, padding included, up to which the padding is left out. Beyond, CTAs whose tiles have less to do drift apart,
+SHORT = 192
+"""Rows of a contiguous group, padding included, up to which the padding is left out. Beyond, CTAs whose tiles have less to do drift apart,
 and take longer."""
 TAIL_ROWS, TAIL_DEPTH = 32, 2048
 """Tail rows of partial boxes, where rows of X have at least so many bytes."""
@@ -171,7 +171,7 @@ def _configured(tile: GroupTile, problem: GroupProblem, loads: GroupLoads | None
     Each warpgroup loads its own rows, and few tail rows, where groups have few tokens: with many, few rows are missing, and further copies
     cost large products 1 %. Rows that are not loaded are cleared in each tile, which saves time only where that has many stages.
     """
-    few = _padded(problem) if problem.options.layout == "contiguous" else problem.mean <= PREFILL
+    few = _leaves_padding_out(problem) if problem.options.layout == "contiguous" else problem.mean <= PREFILL
     deep = problem.k * problem.x.bits >= TAIL_DEPTH * 8
     loads = loads or loads_of(problem)
     if problem.by_element or problem.scatter:
@@ -358,9 +358,9 @@ def _quantised(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
     return narrow if short else replace(wide, promotion="overlap")
 
 
-def _padded(problem: GroupProblem) -> bool:
-    """Whether contiguous groups are so short that much of them may be padding. Of quantised results that was not measured."""
-    return problem.mean <= PADDED and not problem.quantised
+def _leaves_padding_out(problem: GroupProblem) -> bool:
+    """Whether contiguous groups are so short that much of them may be padding. With quantised results that was not measured."""
+    return problem.mean <= SHORT and not problem.quantised
 
 
 def _contiguous(problem: GroupProblem, card: Card) -> GroupedConfig:
@@ -370,7 +370,7 @@ def _contiguous(problem: GroupProblem, card: Card) -> GroupedConfig:
     if problem.promote and not problem.scales_in_shared:
         return _configured(GroupTile(Tile(CONTIGUOUS_ROWS, 128)), problem)
     whole = tuple(each for each in tiles_of(problem, card) if each.tile.tile.BM == CONTIGUOUS_ROWS and not each.tile.swap_ab
-                  and not (_padded(problem) and isinstance(each.tile.schedule, Pingpong)))
+                  and not (_leaves_padding_out(problem) and isinstance(each.tile.schedule, Pingpong)))
     tile = best(whole, problem, card.sms).tile
     if narrow := _narrow(tile, problem, card):
         return _configured(narrow, problem)

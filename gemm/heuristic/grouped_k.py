@@ -84,8 +84,9 @@ def _clocks(problem: ProblemAlongK, configs: Sequence[GroupedKConfig], card: Car
 
 
 def _longest_first(each: Any, tiles: Any, resident: Any) -> Any:
-    """The time of all tiles, where CTAs take those of the longest groups first. It is the larger of two: the work of all tiles shared out
-    evenly among CTAs, and what one CTA needs for its share of the tiles of the longest groups, however many of these are counted.
+    """The time of all tiles if CTAs take those of the longest groups first. It is the larger of two times. One is that of all tiles, shared
+    out evenly among the CTAs. The other is what one CTA needs for its share of the tiles of the longest group, of the two longest, and so
+    on; the largest of these counts.
 
     `each` [groups, configurations]: the time of one tile, in falling order; `tiles`: the number of tiles of a group.
     """

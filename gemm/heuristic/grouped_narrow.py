@@ -129,7 +129,7 @@ def _columns(some: tuple[GroupTile, ...], bits: int, card: Card, tall: float, si
 
 
 def clocks(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> Any:
-    """The clocks of a launch with each tile, in the mean over the lengths that are counted; those of contiguous blocks are known."""
+    """The clocks of a launch with each tile. The number of contiguous blocks is known; of other groups it is the mean over some lengths."""
     tall = TALL_SCATTERED if problem.scatter else TALL if _by_threads(problem) else 1.0
     seen = _columns(some, problem.x.bits, card, tall, SIZE_OF_BLOCKS if _plain_blocks(problem) else SIZE)
     if problem.quantised:                       # a narrow tile takes its features in several passes

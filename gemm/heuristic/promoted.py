@@ -49,8 +49,8 @@ FACTORS = {Tile(256, 128): 1.06, Tile(128, 192): 0.97}
 """How many times as long as by the causes products of these tiles take. Over 80 products of more than 1.5 waves on an H200, 46 of them
 large, the choice takes 1.010 times as long as the fastest with these, and 1.021 without."""
 WAITS: dict[ScaleLoad, float] = {"warp": 100.0, "tensor_map": 30.0, "bulk": 0.0}
-"""How many clocks longer a stage takes, by the way its block scales are loaded: "warp", a warp copies the scales of A and of B;
-"tensor_map", it copies those of B alone. On an H200 that cost 70 to 180 clocks more than "bulk", and 10 to 75."""
+"""How many clocks longer a stage takes, by the way its block scales are loaded. With "warp" a warp copies the scales of A and of B, which
+cost 70 to 180 clocks more than "bulk" on an H200. With "tensor_map" it copies those of B alone, which cost 10 to 75."""
 
 
 @functools.cache

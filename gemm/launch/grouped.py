@@ -273,9 +273,8 @@ def group_gemm_contiguous(x: Any, w: Any, m_indices: Any, *, x_scale: Any = None
     """out[i] = x[i] @ w[m_indices[i]].T: DeepGEMM's contiguous layout, x [M, K] and out [M, N].
 
     m_indices is int32 [M] on the device. Each aligned block of 128 rows belongs to the group of its first row. A block whose first row has
-    a negative group is skipped. Padding is at the end of a block, with negative groups, and what becomes of its rows of out is not said:
-    they are multiplied too, or left as they are in pieces of 32 aligned rows, of which the first one has a negative group. The rest is as
-    in `group_gemm`.
+    a negative group is skipped. Padding rows are the last rows of a block, and have a negative group. Their rows of out are undefined:
+    they may be multiplied like the others, or left unwritten in aligned pieces of 32 rows. The rest is as in `group_gemm`.
     """
     options = group_options("contiguous", _gated(activation), None, fast_accum, order, batch_invariant)
     return _run(x, w, m_indices, (x_scale, w_scale, out_scale), out, out_dtype, options, config, stream)

@@ -27,7 +27,7 @@ PIECE = 32
 """Where padding at the end of such a block is left out, it is in aligned pieces of this many rows: those after the last one whose first
 row has a group."""
 MOST_CONTIGUOUS = 1 << 28
-"""Groups of the contiguous layout: a word has the number of a group, and above it the pieces of its rows in a tile."""
+"""The most groups of the contiguous layout: a word holds the number of a group, and above it how many pieces of a tile have rows."""
 MAX_SORT_LENGTH = (1 << 22) - 1
 """The longest group that sorting tells apart, in rows. Longer groups count as equally long."""
 

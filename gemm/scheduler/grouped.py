@@ -154,8 +154,8 @@ class GroupScheduler:
             group = group_of(row, CONTIGUOUS_ROWS)
             if not leaves_out:
                 return m, n, group
-            firsts = [group_of(min_.u32(row + first, rows - 1), PIECE) for first in range(piece, tokens, piece)]
-            firsts.insert(0, group if tokens % CONTIGUOUS_ROWS == 0 else group_of(row, PIECE))
+            own = group if tokens % CONTIGUOUS_ROWS == 0 else group_of(row, PIECE)
+            firsts = own, *(group_of(min_.u32(row + first, rows - 1), PIECE) for first in range(piece, tokens, piece))
             pieces = mov.u32(0)                                 # as far as the last one that has a row
             for number, first in enumerate(firsts, 1):
                 mov.u32(pieces, number, pred=first < NO_GROUP)

@@ -25,7 +25,8 @@ def array(dtype: str, *shape: int) -> ArrayView:
 
 
 def scales_by_rows(rows: int, blocks: int) -> ArrayView:
-    """Block scales of rows: those of all rows next to each other, on lines of 16 bytes. The producer can copy those of x so."""
+    """Block scales [rows, blocks] that are contiguous along the rows. Each line begins at a multiple of 16 bytes, so that the producer can
+    copy those of x."""
     return ArrayView(0, (rows, blocks), (1, -(-rows // 4) * 4), "f32", 0, "other")
 
 

@@ -15,7 +15,7 @@ from ptxkit.errors import LaunchError
 from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, StaticGroups, SwapAB, TokensAsRows
 from ptxkit.gemm.config.parts import Cooperative, Pingpong, Tile
 from ptxkit.gemm.heuristic.group_tile import GroupTile
-from ptxkit.gemm.heuristic.grouped import PADDED, alone, heuristic
+from ptxkit.gemm.heuristic.grouped import SHORT, alone, heuristic
 from ptxkit.gemm.launch.simulate_grouped import simulate
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.gemm.scheduler.group_table import CONTIGUOUS_ROWS, MOST_CONTIGUOUS, PIECE
@@ -149,7 +149,7 @@ def test_short_groups_have_tiles_that_leave_padding_out_and_long_ones_have_not()
         n, k = 256 * source.randrange(1, 20), 128 * source.randrange(1, 40)
         problem = of_blocks(source.randrange(1, 4 * groups + 1), groups, n, k, kind, gated)
         config = heuristic(problem)
-        short = problem.mean <= PADDED
+        short = problem.mean <= SHORT
         assert not (short and isinstance(config.schedule, Pingpong))
         assert config.tokens.partial_boxes <= short
         if short and config.tile.BM == CONTIGUOUS_ROWS:

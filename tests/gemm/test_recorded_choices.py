@@ -108,7 +108,7 @@ def test_contiguous_groups() -> None:
         one = case(word)
         blocks = sum(-(-length // CONTIGUOUS_ROWS) for length in one.lengths)
         config = grouped.heuristic(of_blocks(blocks, one.groups, one.n, one.k, one.kind, one.gated))
-        words = " pingpong" * ("pingpong" in str(config)) + " counter" * config.dynamic + " padded" * (not config.tokens.partial_boxes)
+        words = " pingpong" * ("pingpong" in str(config)) + " counter" * config.dynamic + " whole" * (not config.tokens.partial_boxes)
         assert f"{config.tile.BM}x{config.tile.BN}{words}" == tile, word
     for kind, most in (("bf16", 0.9), ("fp8", 0.93), ("fp8-block", 0.91)):
         assert mean(now / before for word, before, now, *_ in found if case(word).kind == kind) < most

@@ -131,7 +131,8 @@ def _no_blocks(problem: Problem, fast: bool) -> str:
 
 
 def _padded(torch: Any, scales: Any) -> Any:
-    """Scales [K / 128, N / 128] as torch._scaled_mm takes those of B: contiguous along K, lines a multiple of 4 apart."""
+    """The scales of B, [K / 128, N / 128], as torch._scaled_mm takes them: contiguous along K, and each line begins a multiple of 4 scales
+    after the one before."""
     depth, blocks = scales.shape
     lines = torch.zeros(blocks, -(-depth // 4) * 4, device=scales.device)[:, :depth]
     return lines.copy_(scales.T).T
