@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import geometric_mean
 from typing import Any
 
 from .grouped import BESIDE, beside_before, kind_of
-from .records import Figure, block, header, record
+from .records import Figure, block, header, percentile, record
 
-CHOICES = "2026-11-30-h200-choices"
+CHOICES, KINDS = "2026-11-30-h200-choices", "2026-11-30-h200-grouped-kinds"
 
 
 def rows(section: str) -> list[Any]:
@@ -70,6 +70,32 @@ def contiguous_table() -> str:
     return block(lines)
 
 
+def far(times: Sequence[float]) -> str:
+    """The mean, the 95th percentile and the largest of such ratios."""
+    return f"{geometric_mean(times):.3f} ({percentile(times, 0.95):.2f}, {max(times):.2f})"
+
+
+def kinds_table() -> str:
+    """Groups whose tiles the third forest chooses, each by trees that have not seen it."""
+    lines = header("products | n | over the fastest measured, without trees: mean (95th percentile, most) | with trees | "
+                   "more than 3 % slower than without | DeepGEMM / ours without trees: mean (least) | with trees")
+    learned: dict[str, list[Any]] = record(KINDS)["learned"]
+    for kind, found in sorted(learned.items()):
+        before, after = (far([row[place] / row[3] for row in found]) for place in (1, 2))
+        slower, beside = sum(row[2] > 1.03 * row[1] for row in found), [row for row in found if len(row) > 4]
+        cells = ["", ""]
+        if beside:
+            cells = [f"{geometric_mean(ratios):.3f} ({min(ratios):.3f})"
+                     for ratios in ([row[4] / row[place] for row in beside] for place in (1, 2))]
+        lines.append(f"| {kind} | {len(found)} | {before} | {after} | {slower} | {' | '.join(cells)} |")
+    return block(lines)
+
+
+def kinds_first(of: Callable[[Sequence[float]], str], models: bool = False) -> Figure:
+    """Of the sample that was fresh for the first trees, or of extents of models: the time with them over that without."""
+    return lambda: of([now / before for product, before, now in record(KINDS)["first trees"] if models != ("drawn" in product)])
+
+
 def columns_table() -> str:
     """Products of few columns that have another configuration."""
     lines = header(f"columns | other configuration | {BESIDE} | cuBLAS / ours before | now")
@@ -81,4 +107,8 @@ def columns_table() -> str:
 
 
 FIGURES: dict[str, Figure] = {"choices.groups": groups_table, "choices.along-k": along_k_table, "choices.block-scales": scales_table,
-                              "choices.contiguous": contiguous_table, "choices.columns": columns_table}
+                              "choices.contiguous": contiguous_table, "choices.columns": columns_table, "kinds.table": kinds_table,
+                              "kinds.first.count": kinds_first(lambda found: str(len(found))),
+                              "kinds.first.mean": kinds_first(lambda found: f"{geometric_mean(found):.3f}"),
+                              "kinds.first.most": kinds_first(lambda found: f"{max(found):.2f}"),
+                              "kinds.first.slower": kinds_first(lambda found: str(sum(each > 1.03 for each in found)))}

@@ -417,8 +417,12 @@ class GroupedConfig(TiledConfig):
             return f"block scales need BK={BLOCK}"
         if isinstance(sums, ThreadScaled) and self.swap_ab and tile.BN > 128:
             return f"a thread cannot hold the block scales of {tile.BN} tokens: take BN=128"
-        if operands.layout == "contiguous" and (self.cluster > 1 or CONTIGUOUS_ROWS % self.tile_tokens or self.updates_maps):
-            return (f"contiguous groups need tiles of a divisor of {CONTIGUOUS_ROWS} tokens, no clusters, and no map for each group")
+        if operands.layout == "contiguous":
+            if CONTIGUOUS_ROWS % self.tile_tokens or self.updates_maps:
+                return f"contiguous groups need tiles of a divisor of {CONTIGUOUS_ROWS} tokens, and no map for each group"
+            if self.cluster > 1 and (self.along_tokens > 1 or not isinstance(self.scheduler, StaticGroups)):
+                return ("contiguous groups need clusters whose CTAs share the tokens, since neighbouring blocks may be of two groups, and "
+                        "StaticGroups()")
         apart = self.swap_ab or self.tokens.partial_boxes or self.along_weights > 1
         if operands.gathered and (apart or scaled or self.updates_maps or self.plan):
             return ("gathered rows need tokens as rows, without partial boxes, clusters along the weights, block scales, maps of each "

@@ -7,6 +7,7 @@ weights, groups of one size and skewed ones. How much slower a choice is than th
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ptxkit.cards import H200, Card
@@ -24,6 +25,7 @@ from ..scheduler.two_kernels import TwoKernelPlan
 from . import grouped_causes, grouped_narrow, grouped_stream, grouped_trees
 from .group_tile import LONGEST_FIRST, GroupTile, in_this_order, swapped
 from .grouped_gathered import gathered
+from .grouped_kinds import LEAST_STEP
 from .grouped_rows import tokens_as_rows
 from .grouped_tiles import (
     FEW,
@@ -100,26 +102,32 @@ def untaught(problem: GroupProblem, card: Card = H200) -> GroupedConfig:
 
 
 def usual_tile(problem: GroupProblem, card: Card) -> GroupTile:
-    """The tile that a plain product of 16 bits has without trees, and where no CTAs share a K."""
-    own = without_cost(_plain(problem, card))
-    return _narrow(own, problem, card) or own
+    """The tile that a product has without trees, and where no CTAs share a K. Not of numbered rows."""
+    if problem.options.layout == "contiguous":
+        return _usual_of_blocks(problem, card)
+    return without_cost(_usual(problem, card))
+
+
+def _usual(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
+    chosen = (_quantised if problem.quantised else _promoted if problem.promote else _plain)(problem, card)
+    return _narrow(without_cost(chosen), problem, card) or chosen
 
 
 def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig:
     if problem.options.layout == "contiguous":
-        return _contiguous(problem, card)
+        tile = _usual_of_blocks(problem, card)
+        return _configured(_by_trees(tile, problem, card) or tile if taught else tile, problem)
     if problem.gathered:
         tile = gathered(problem, card, problem.mean * ROOM, one_tile=single(problem))
         tile = _at_once(_narrow(tile, problem, card) or tile, problem, card)
         tile = replace(tile, store=Direct(1)) if problem.by_element else tile
         return tile.config(problem.operands, problem.sums, loads_of(problem), False, order=problem.options.order)
-    chosen = (_quantised if problem.quantised else _promoted if problem.promote else _plain)(problem, card)
-    chosen = _narrow(without_cost(chosen), problem, card) or chosen
-    few = grouped_trees.few(problem)            # whose trees have seen no product whose K CTAs share
-    streamed = grouped_stream.better(without_cost(chosen), problem, card) if few else None
+    chosen = _usual(problem, card)
+    straddling = grouped_trees.forest_of(problem) == "straddling"      # the only trees that have seen products whose K CTAs share
+    streamed = None if straddling else grouped_stream.better(without_cost(chosen), problem, card)
     if taught and streamed is None:
-        chosen = grouped_trees.better(problem, chosen, card)
-    if not few:
+        chosen = _by_trees(without_cost(chosen), problem, card) or chosen
+    if straddling:
         streamed = grouped_stream.better(without_cost(chosen), problem, card)
     if streamed is not None:
         return _configured(streamed, problem, replace(loads_of(problem), l2_prefetch_stages=0))
@@ -154,7 +162,16 @@ def _at_once(tile: GroupTile, problem: GroupProblem, card: Card) -> GroupTile:
 
 def _narrow(own: GroupTile, problem: GroupProblem, card: Card) -> GroupTile | None:
     """The fastest narrower tile of few that the problem can have, if it gains enough over the tile `own`."""
-    return next((tile for tile in grouped_narrow.faster(own, problem, card) if alone(tile, problem) is not None), None)
+    return _first(grouped_narrow.faster(own, problem, card), problem)
+
+
+def _by_trees(own: GroupTile, problem: GroupProblem, card: Card) -> GroupTile | None:
+    """The fastest tile by the trees of the card that the problem can have, if it gains enough over the tile `own`."""
+    return _first(grouped_trees.better(problem, own, card), problem)
+
+
+def _first(tiles: Iterable[GroupTile], problem: GroupProblem) -> GroupTile | None:
+    return next((tile for tile in tiles if alone(tile, problem) is not None), None)
 
 
 def alone(tile: GroupTile, problem: GroupProblem, loads: GroupLoads | None = None) -> GroupedConfig | None:
@@ -314,7 +331,7 @@ def _promoted(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
         return FEW_PROMOTED.sized(BN=16 if mean <= FEWEST else 32)
     if not as_rows and not bulk and not gated and mean * ROOM <= FEW:
         return replace(FEW_PROMOTED, tile=Tile(256, _width(mean)), schedule=Cooperative(), stages=0)
-    if problem.gate_step < grouped_narrow.LEAST_STEP:
+    if problem.gate_step < LEAST_STEP:
         return _of_odd_gates(problem)
     if gated and problem.block_scales and not problem.scales_in_shared:
         scheduler = LONGEST_FIRST if mean <= 2 * FEW else StaticGroups()
@@ -363,21 +380,21 @@ def _leaves_padding_out(problem: GroupProblem) -> bool:
     return problem.mean <= SHORT and not problem.quantised
 
 
-def _contiguous(problem: GroupProblem, card: Card) -> GroupedConfig:
+def _usual_of_blocks(problem: GroupProblem, card: Card) -> GroupTile:
     """Contiguous groups: tiles of their 128 rows count as full, so that they are assigned statically where it pays."""
-    if problem.gate_step < grouped_narrow.LEAST_STEP:
-        return _configured(_of_odd_gates(problem), problem)
+    if problem.gate_step < LEAST_STEP:
+        return _of_odd_gates(problem)
     if problem.promote and not problem.scales_in_shared:
-        return _configured(GroupTile(Tile(CONTIGUOUS_ROWS, 128)), problem)
+        return GroupTile(Tile(CONTIGUOUS_ROWS, 128))
     whole = tuple(each for each in tiles_of(problem, card) if each.tile.tile.BM == CONTIGUOUS_ROWS and not each.tile.swap_ab
                   and not (_leaves_padding_out(problem) and isinstance(each.tile.schedule, Pingpong)))
     tile = best(whole, problem, card.sms).tile
     if narrow := _narrow(tile, problem, card):
-        return _configured(narrow, problem)
+        return narrow
     if problem.scales_in_shared and 2 * FEW < problem.mean < 2 * PREFILL and tile.tile.BN > BLOCK:
         scheduler = in_this_order(tile.scheduler, "linear")
         tile = replace(tile, scheduler=replace(scheduler, order=replace(scheduler.order, serpentine=True)))
-    return _configured(tile, problem)
+    return tile
 
 
 __all__ = ["FEW_PROMOTED", "SINGLE", "SINGLE_PROMOTED", "SINGLE_TILES", "alone", "heuristic", "loads_of", "single", "untaught",

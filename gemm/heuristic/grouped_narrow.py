@@ -28,6 +28,7 @@ from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import COUNTED
 from . import grouped_causes, grouped_few
 from .group_tile import GroupTile
+from .grouped_kinds import LEAST_STEP
 from .grouped_tiles import FEW
 from .grouped_trees import Question
 
@@ -51,8 +52,6 @@ threads do more for each tile, all at the same time."""
 ROWS_WIDTHS, PINGPONG_WIDTHS = (32, 64, 96, 128, 160, 192, 256), (64, 96, 128, 160)
 """The widths of tiles for gathered and scattered rows: cooperative ones, and pingpong ones. Wider pingpong tiles have too few stages: with
 K = 9344, 64 x 256 took 1.46 times as long as 128 x 128."""
-LEAST_STEP = 32
-"""With a gate and block scales: the fewest features that the number of features must be a multiple of for tiles of any width."""
 
 
 @functools.cache

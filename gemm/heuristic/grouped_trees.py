@@ -2,12 +2,13 @@
 that they put first, if it gains enough.
 
 The trees have the form of those in `corrections`. Their answers are added up to the logarithm of a factor, which corrects the clocks that
-`grouped_causes` gives a tile. They know products in 16 bits. Groups of up to 2 FEW tokens have tiles of their own (`grouped_few`), and
-trees of their own. The host does not know the lengths, so the trees ask about the mean length alone. They hold for the card that was
-measured: on an H100 those of an H200 chose worse than no trees.
+`grouped_causes` gives a tile. There are three forests. Products in 16 bits with nothing fused have one for groups of up to 2 FEW tokens,
+with tiles of their own (`grouped_few`), and one for rows that straddle lines. All other kinds of longer groups, and contiguous groups, have
+the third (`grouped_kinds`). The host does not know the lengths, so the trees ask about the mean length alone. They hold for the card that
+was measured: on an H100 those of an H200 chose worse than no trees.
 
 `python -m ptxkit.gemm fit --grouped` grows them from what `grouped --sweep --variants tiles` measured, and keeps them in
-`gemm/cards/fits/NAME.grouped.json`. Those of few tokens are in `NAME.grouped-few.json`.
+`gemm/cards/fits/NAME.grouped.json`, `NAME.grouped-few.json` and `NAME.grouped-kinds.json`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import math
 from dataclasses import dataclass, field, fields
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -27,20 +28,27 @@ from ptxkit.cards import Card, known
 from ..config.grouped import DynamicGroups, GroupOperands, StaticGroups
 from ..config.parts import ClusterShape, Pingpong, Tile
 from ..problem.grouped import GroupProblem
-from . import corrections, grouped_few
+from ..scheduler.group_table import CONTIGUOUS_ROWS, COUNTED
+from . import corrections, grouped_few, grouped_kinds
 from .corrections import NONE, Trees, log2
 from .costs import LINE, fit_path
 from .group_tile import GroupTile
 from .grouped_causes import Columns, bare, clocks_of, widths_of
+from .grouped_causes import clocks as clocks_of_lengths
 from .grouped_causes import tiles as tiles_of_causes
+from .grouped_kinds import LARGEST, LEAST_STEP
 from .grouped_lines import pitches, straddles
-from .grouped_tiles import FEW, CostedTile, tiles_of, without_cost
+from .grouped_tiles import FEW, tiles_of
 
-GAIN, GAIN_OF_WHOLE = 0.02, 0.08
-"""What a tile must gain by the trees to take the place of the one that is chosen without them. Where no line straddles it must gain more:
-there that choice was measured with the extents of models."""
+Forest = Literal["straddling", "few", "kinds"]
+FORESTS: tuple[Forest, ...] = get_args(Forest)
+GAIN, GAIN_OF_WHOLE, GAIN_OF_KINDS = 0.02, 0.08, 0.05
+"""What a tile must gain by the trees to take the place of the one that is chosen without them: where lines straddle and of contiguous
+groups; of few tokens where no line straddles; and of other kinds. The last two were measured with the extents of models."""
 STEPS = 4
 """Each doubling of the tokens a group has 2 ** STEPS steps, for which trees are asked once."""
+MOST_ANSWERS = 8
+"""The fastest tiles, of which the first that a problem can have is taken."""
 WIDEST_STEP, LEAST = 64, 2.0 ** -20
 """The most tokens in a step: tiles of 64, 128, 192 and 256 tokens have a whole number of such steps. And the fewest tokens that trees are
 asked about."""
@@ -61,8 +69,18 @@ def few(problem: GroupProblem) -> bool:
     return problem.mean <= 2 * FEW
 
 
+def forest_of(problem: GroupProblem) -> Forest:
+    """The trees that know such products, if any do."""
+    if not bare(problem) or problem.w_major != "k":
+        return "kinds"
+    return "few" if few(problem) else "straddling" if straddles(problem) else "kinds"
+
+
 def tiles(problem: GroupProblem, card: Card) -> tuple[GroupTile, ...]:
     """What is chosen from, each once."""
+    if forest_of(problem) == "kinds":
+        counted = () if problem.options.layout == "contiguous" else (each.tile for each in tiles_of(problem, card))
+        return tuple(dict.fromkeys((*grouped_kinds.tiles(problem), *counted)))
     of_few = grouped_few.tiles(problem.mean) if few(problem) else ()
     if problem.mean <= FEW:
         return of_few
@@ -86,47 +104,60 @@ def features(problem: GroupProblem, some: tuple[GroupTile, ...], seen: Columns, 
         "last wave": waves - np.floor(waves), "busy": np.minimum(waves, 1.0), "total": log2(total), "alike": log2(clocks[0] / total),
         "skewed": log2(clocks[-1] / total), "tile": log2(own["tokens"] * own["features"]), "bytes": log2(moved),
         "intensity": log2(2 * mean * groups * n * k / moved), "all tiles": log2(count),
-        "full clusters": across / (np.ceil(across / own["along_weights"]) * own["along_weights"])}
+        "full clusters": across / (np.ceil(across / own["along_weights"]) * own["along_weights"]),
+        **(grouped_kinds.kind(problem, some) if forest_of(problem) == "kinds" else {})}
 
 
 def judged(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> tuple[Any, Any]:
     """The clocks of a launch by the causes, in the mean over the lengths that are counted, and the features [tiles, NAMES]."""
-    seen = Columns.of(some, card, as_they_are=True)
-    clocks = clocks_of(problem, seen, card)
-    found = features(problem, some, seen, clocks)
-    return clocks.mean(axis=0), np.stack([np.broadcast_to(found[name], len(some)) for name in NAMES], axis=1).astype(np.float64)
+    seen = _columns(some, problem.x.bits, card)
+    if problem.options.layout == "contiguous":                  # whose number of blocks is known
+        clocks = clocks_of_lengths(problem, seen, (CONTIGUOUS_ROWS,) * math.ceil(problem.rows / CONTIGUOUS_ROWS), card)[None]
+    else:
+        clocks = clocks_of(problem, seen, card)
+    found, names = features(problem, some, seen, clocks), names_of(forest_of(problem))
+    return clocks.mean(axis=0), np.stack([np.broadcast_to(found[name], len(some)) for name in names], axis=1).astype(np.float64)
 
 
-def path_of(card: Card, of_few: bool, output: Path | None = None) -> Path:
-    """The file with the trees of a card, or the one that a fit writes if it is given an `output`. Trees of few tokens (`of_few`) have
-    their own file beside it."""
+@functools.lru_cache(256)
+def _columns(some: tuple[GroupTile, ...], bits: int, card: Card) -> Columns:
+    return Columns.of(some, card, as_they_are=True, bits=bits)
+
+
+def path_of(card: Card, forest: Forest, output: Path | None = None) -> Path:
+    """The file with some trees of a card, or the one that a fit writes if it is given an `output`. Those of straddling rows are there, the
+    others in files beside it."""
     path = fit_path(card.name)
     path = path.with_name(f"{path.stem}.grouped.json") if output is None else output
-    return path.with_name(f"{path.stem}-few{path.suffix}") if of_few else path
+    return path if forest == "straddling" else path.with_name(f"{path.stem}-{forest}{path.suffix}")
 
 
-@functools.lru_cache(16)
-def of_card(card: Card, of_few: bool) -> Trees:
+@functools.lru_cache(48)
+def of_card(card: Card, forest: Forest) -> Trees:
     """The trees of a card that was measured whole; none of others, whosever constants they have, and of parts of a card."""
-    path, whole = path_of(card, of_few), known(card.name)
-    return corrections.read(path, NAMES) if whole is not None and whole.sms == card.sms and path.is_file() else NONE
-
-
-def learned(problem: GroupProblem) -> bool:
-    """Whether trees learn from such products."""
-    stored = problem.by_element or problem.scatter
-    return bare(problem) and problem.w_major == "k" and not (stored or problem.empty)
+    path, whole = path_of(card, forest), known(card.name)
+    return corrections.read(path, names_of(forest)) if whole is not None and whole.sms == card.sms and path.is_file() else NONE
 
 
 def takes(problem: GroupProblem) -> bool:
-    """Whether the trees choose for such products. They do for few tokens, and where lines straddle. For many tokens in rows of whole lines
-    there are kernels that differ by the lengths, and what trees choose takes up to 20 % more time."""
-    return learned(problem) and (few(problem) or straddles(problem))
+    """Whether trees learn from such products, and choose for them: with results of 16 bits that are stored as they are multiplied, or after
+    a gate. Of groups of few tokens, those in 16 bits with nothing fused, and contiguous ones."""
+    options, layout = problem.options, problem.options.layout
+    stored = problem.by_element or problem.scatter or problem.gathered or problem.quantised or problem.out.bits != 16
+    if problem.empty or stored or options.order or not (layout in COUNTED or layout == "contiguous"):
+        return False
+    if forest_of(problem) != "kinds":
+        return True
+    if 2 * problem.mean * problem.groups * problem.n * (1 + options.gated) * problem.k > LARGEST:
+        return False
+    if problem.promote and not (problem.scales_in_shared and problem.gate_step >= LEAST_STEP):
+        return False
+    return problem.w_major == "k" if layout == "contiguous" else not few(problem)
 
 
 def chooses(problem: GroupProblem, card: Card) -> bool:
     """Whether the card has trees that choose for such products."""
-    return takes(problem) and len(of_card(card, few(problem))) > 0
+    return takes(problem) and len(of_card(card, forest_of(problem))) > 0
 
 
 def rounded(mean: float) -> float:
@@ -151,13 +182,15 @@ class Question:
     promoted: bool
     as_rows: bool
     pitches: tuple[int, int]
+    blocks: int                                 # of contiguous groups
     card: Card
     problem: GroupProblem = field(compare=False)
 
     @classmethod
     def of(cls, own: GroupTile, problem: GroupProblem, card: Card) -> Question:
+        blocks = math.ceil(problem.rows / CONTIGUOUS_ROWS) if problem.options.layout == "contiguous" else 0
         return cls(own, rounded(problem.mean), problem.groups, problem.n, problem.k, problem.operands, problem.promote, problem.as_rows,
-                   pitches(problem), card, problem)
+                   pitches(problem), blocks, card, problem)
 
     @property
     def asked(self) -> GroupProblem:
@@ -168,33 +201,38 @@ class Question:
 
 
 @functools.lru_cache(4096)
-def answer(question: Question) -> GroupTile | None:
-    """The tile that the trees put first, if it gains enough over the own one; else None. Each question is answered once."""
+def _answer(question: Question) -> tuple[GroupTile, ...]:
+    """The tiles that gain enough over the own one by the trees, the fastest first. Each question is answered once."""
     problem = question.asked
     some = tuple(dict.fromkeys((question.own, *tiles(problem, question.card))))
     clocks, told = judged(problem, some, question.card)
-    said = np.log(clocks) + of_card(question.card, few(problem)).logarithm(told)
-    first = int(np.argmin(said))
-    return some[first] if gains(problem, said[first], said[0]) else None
+    said = np.log(clocks) + of_card(question.card, forest_of(problem)).logarithm(told)
+    return tuple(some[place] for place in np.argsort(said, kind="stable")[:MOST_ANSWERS] if gains(problem, said[place], said[0]))
 
 
-def better(problem: GroupProblem, chosen: GroupTile | CostedTile, card: Card) -> GroupTile | CostedTile:
-    """The tile that the trees put first, if it gains enough over the one that is chosen without them; else that one."""
-    if not chooses(problem, card):
-        return chosen
-    return answer(Question.of(without_cost(chosen), problem, card)) or chosen
+def better(problem: GroupProblem, own: GroupTile, card: Card) -> tuple[GroupTile, ...]:
+    """The tiles that gain enough by the trees over the one that is chosen without them, the fastest first. A problem may not be able to
+    have some of them."""
+    return _answer(Question.of(own, problem, card)) if chooses(problem, card) else ()
 
 
 def gains(problem: GroupProblem, said: float, own: float) -> bool:
     """Whether the logarithm of a tile's clocks is enough below that of the choice without trees."""
-    return said < own + math.log(1 - (GAIN if straddles(problem) else GAIN_OF_WHOLE))
+    least = {"straddling": GAIN, "few": GAIN if straddles(problem) else GAIN_OF_WHOLE,
+             "kinds": GAIN if problem.options.layout == "contiguous" else GAIN_OF_KINDS}
+    return said < own + math.log(1 - least[forest_of(problem)])
+
+
+def names_of(forest: Forest) -> tuple[str, ...]:
+    """What the trees of a forest can ask about, in the order of the files."""
+    return (*NAMES, *grouped_kinds.NAMES) if forest == "kinds" else NAMES
 
 
 NAMES = ("mean", "groups", "n", "k", "x line", "w line", "y line", *(field.name for field in fields(Columns)), "sorted", "given stages",
          "rows", "across", "full tokens", "full features", "waves", "last wave", "busy", "total", "alike", "skewed", "tile", "bytes",
          "intensity", "all tiles", "full clusters")
-"""The features, in the order of the files."""
+"""What the trees of every forest can ask about."""
 
 
-__all__ = ["NAMES", "Question", "answer", "better", "features", "few", "further", "gains", "judged", "learned", "of_card", "path_of",
-           "rounded", "takes", "tiles"]
+__all__ = ["FORESTS", "NAMES", "Forest", "Question", "better", "features", "few", "forest_of", "further", "gains", "judged",
+           "names_of", "of_card", "path_of", "rounded", "takes", "tiles"]

@@ -58,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "tensormap, with block scales shared or overlap; any settings as of --set: "
                         "\"tile.BN=128+scheduler=DynamicGroups,tile.BM=64\"; tiles: each tile that is chosen from. Of --sweep: tiles, "
                         "those that the trees of a card choose from")
+    parser.add_argument("--layout", choices=("cu_seqlens", "contiguous"), default="cu_seqlens", help="of --sweep: of the groups")
+    parser.add_argument("--w-major", choices=("k", "mn"), default="k", help="of --sweep: mn: weights are contiguous along N")
     parser.add_argument("--rounds", type=positive, help="of --compare")
     parser.add_argument("--table", metavar="FILE", help="print what --compare wrote there as Markdown instead")
     parser.add_argument("--seconds", type=seconds, default=240.0, help="of --sweep: begin no further case after that long")
@@ -102,7 +104,8 @@ def _measure(options: argparse.Namespace) -> int:
         if names not in ((), (bench.TILES,)):
             raise UsageError(f"--variants {options.variants}: a sweep has every candidate, or with --variants {bench.TILES} every tile "
                              "that the trees of a card choose from")
-        results = bench.sweep(chosen, tiles=bool(names), seconds=options.seconds, path=path, say=_say)
+        results = bench.sweep(chosen, tiles=bool(names), layout=options.layout, w_major=options.w_major, seconds=options.seconds,
+                              path=path, say=_say)
     else:
         results = bench.compare(chosen, regimes=tuple(options.regimes.split(",")), rounds=options.rounds,
                                 variants=bench.names_of(options.variants),

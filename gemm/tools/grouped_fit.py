@@ -23,7 +23,7 @@ from ptxkit.measure.figures import quantile
 from ..heuristic.corrections import NONE, Trees, write
 from ..heuristic.grouped import alone, untaught, usual_tile
 from ..heuristic.grouped_tiles import FEW
-from ..heuristic.grouped_trees import NAMES, few, gains, judged, learned, of_card, path_of, takes, tiles
+from ..heuristic.grouped_trees import FORESTS, Forest, forest_of, gains, judged, names_of, of_card, path_of, takes, tiles
 from ..problem.grouped import GroupProblem
 from .bench.grouped_cases import case
 from .grow import Growth, grown, joined, parts, weights
@@ -33,6 +33,11 @@ from .problems import problem_of
 FAR = 1.6                       # times the best's time, from which a tile teaches nothing that matters
 FOLDS = 5                       # of the products, each held out of the trees once
 GROWTH = Growth(900, 7, 0.1)
+PRODUCTS: dict[Forest, str] = {
+    "straddling": f"16 bits, more than {2 * FEW} tokens a group, rows that straddle lines",
+    "few": f"16 bits, up to {2 * FEW} tokens a group",
+    "kinds": f"other kinds of more than {2 * FEW} tokens a group, and contiguous groups"}
+"""What each forest is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +67,32 @@ def sweep(path: Path) -> Any:
     return found
 
 
-def measured(sweeps: Sequence[Mapping[str, Any]], card: Card, kept: Trees = NONE, of_few: bool = False) -> Tiles | None:
-    """The tiles in some sweeps, of products whose K no CTAs share, `of_few`: those of few tokens. None where no product is one that trees
-    learn from."""
+def problem_in(row: Mapping[str, Any]) -> GroupProblem:
+    """The problem of a row of a sweep."""
+    return problem_of(case(row["case"]), row.get("layout", "cu_seqlens"), row.get("w_major", "k"))
+
+
+def measured(sweeps: Sequence[Mapping[str, Any]], card: Card, kept: Trees = NONE, forest: Forest = "straddling") -> Tiles | None:
+    """The tiles in some sweeps, of products that a forest is about and whose K no CTAs share. None where no product is such a one."""
     found: list[tuple[Any, ...]] = []
     own: list[tuple[GroupProblem, float, int]] = []
     names: list[str] = []
     for row in (row for sweep in sweeps for row in sweep["rows"]):
-        problem = problem_of(case(row["case"]))
+        problem = problem_in(row)
         times = {one["config"]: float(one["us"]) for one in row["configs"]}
         config = untaught(problem, card)
         chosen = str(config)
-        if not learned(problem) or few(problem) != of_few or config.streams or chosen not in times:
+        if not takes(problem) or forest_of(problem) != forest or config.streams or chosen not in times:
             continue
-        both = usual_tile(problem, card), *tiles(problem, card)
-        some = {str(each): tile for tile in dict.fromkeys(both) if (each := alone(tile, problem)) is not None}
+        usual = usual_tile(problem, card)
+        some = {str(each): tile for tile in dict.fromkeys((usual, *tiles(problem, card))) if (each := alone(tile, problem)) is not None}
         swept = {name: tile for name, tile in some.items() if name in times}
         clocks, asked = judged(problem, tuple(swept.values()), card)
         said = np.log(clocks) + kept.logarithm(asked)
         best = min(times.values())
         start = len(found)
-        found += [(len(names), asks, logarithm, times[name], best, name == chosen)
-                  for name, asks, logarithm in zip(swept, asked, said, strict=True) if math.isfinite(logarithm)]
+        found += [(len(names), asks, logarithm, times[name], best, tile == usual)
+                  for (name, tile), asks, logarithm in zip(swept.items(), asked, said, strict=True) if math.isfinite(logarithm)]
         place = next((place for place in range(start, len(found)) if found[place][-1]), -1)
         own.append((problem, times[chosen], place))
         names.append(row["case"])
@@ -112,13 +121,10 @@ def unseen(some: Tiles, card: Card) -> Any:
 
 
 def regrets(some: Tiles, said: Any) -> tuple[list[float], list[float]]:
-    """The time of the choice over that of the best that was measured, by product that trees choose for: without them, and by what they
-    said."""
+    """The time of the choice over that of the best that was measured, by product: without trees, and by what they said."""
     before, after = [], []
     for number, (problem, us, place) in enumerate(some.own):
         mine = np.flatnonzero(some.product == number)
-        if not takes(problem):
-            continue
         first = mine[np.argmin(said[mine])]
         taken = some.us[first] if place < 0 or gains(problem, said[first], said[place]) else us
         before.append(us / some.best[first])
@@ -137,23 +143,23 @@ def told(some: Tiles, said: Any) -> Iterator[str]:
 def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = None, *, further: bool = False) -> int:
     """0: grown and kept, of groups of few tokens, of others, or of both. 1: the trees choose no better than what is chosen without them, or
     than those that the card has, and nothing is kept. Raises DataError where no product is one that trees learn from."""
-    found = {of_few: some for of_few in (False, True)
-             if (some := measured(sweeps, card, of_card(card, of_few) if further else NONE, of_few)) is not None}
+    found = {forest: some for forest in FORESTS
+             if (some := measured(sweeps, card, of_card(card, forest) if further else NONE, forest)) is not None}
     if not found:
-        raise DataError("no product was swept that trees learn from, which have operands of 16 bits and nothing fused: `grouped --sweep "
-                        "--variants tiles` on the card measures some, as of --cases random:1:200")
-    lacking = [path_of(card, of_few).name for of_few in found if further and not len(of_card(card, of_few))]
+        raise DataError("no product was swept that trees learn from, such as random ones in bf16: `grouped --sweep --variants tiles` on "
+                        "the card measures some, as of --cases random:1:200")
+    lacking = [path_of(card, forest).name for forest in found if further and not len(of_card(card, forest))]
     if lacking:
         raise DataError(f"{card.name} has no trees of groups that could stay, {' and '.join(lacking)}: leave out --further")
-    kept = [_fit(some, card, of_few, path_of(card, of_few, output), further) for of_few, some in found.items()]
+    kept = [_fit(some, card, forest, path_of(card, forest, output), further) for forest, some in found.items()]
     return int(not any(kept))
 
 
-def _fit(some: Tiles, card: Card, of_few: bool, path: Path, further: bool) -> bool:
+def _fit(some: Tiles, card: Card, forest: Forest, path: Path, further: bool) -> bool:
     """Whether trees of these tiles are grown and kept."""
-    what, taken = f"{'up to' if of_few else 'more than'} {2 * FEW} tokens a group", sum(takes(problem) for problem, *_ in some.own)
-    if len(some.own) < FOLDS or not taken:
-        print(f"{what}: {len(some.own)} products, and trees would choose for {taken} of them: {FOLDS} and 1 are the least")
+    what = PRODUCTS[forest]
+    if len(some.own) < FOLDS:
+        print(f"{what}: {len(some.own)} products, and {FOLDS} are the least")
         return False
     said = unseen(some, card)
     lines = list(told(some, said))
@@ -168,11 +174,11 @@ def _fit(some: Tiles, card: Card, of_few: bool, path: Path, further: bool) -> bo
     about = {"device": card.name, "products": len(some.names), "tiles": len(some.us), "held_out": lines}
     trees = taught(some, np.ones(len(some.us), dtype=bool), card)
     if further:
-        known = json.loads(path_of(card, of_few).read_text(encoding="utf-8"))
+        known = json.loads(path_of(card, forest).read_text(encoding="utf-8"))
         about |= {name: known[name] + about[name] for name in ("products", "tiles")}
-        trees = joined(of_card(card, of_few), trees)
-    write(path, trees, about, NAMES)
+        trees = joined(of_card(card, forest), trees)
+    write(path, trees, about, names_of(forest))
     return True
 
 
-__all__ = ["Tiles", "fit", "measured", "regrets", "sweep", "taught", "told", "unseen"]
+__all__ = ["Tiles", "fit", "measured", "problem_in", "regrets", "sweep", "taught", "told", "unseen"]

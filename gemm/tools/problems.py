@@ -6,6 +6,7 @@ from typing import Any
 
 from ptxkit.cards import H200, Card
 from ptxkit.errors import PtxkitError
+from ptxkit.layout import Major
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 
 from ..config.dense import DenseConfig
@@ -14,6 +15,7 @@ from ..heuristic.tuned import tuned
 from ..problem.dense import Arrays, Options, Problem
 from ..problem.folded import folded
 from ..problem.grouped import GroupArrays, GroupOptions, GroupProblem
+from ..scheduler.group_table import Layout
 from .bench.grouped_cases import Case
 from .bench.shapes import BYTES
 from .bench.shapes import Problem as Shape
@@ -83,22 +85,25 @@ def chosen(shape: Shape, card: Card = H200, batch_invariant: bool = False) -> De
         return None
 
 
-def problem_of(case: Case) -> GroupProblem:
+def problem_of(case: Case, layout: Layout = "cu_seqlens", w_major: Major = "k") -> GroupProblem:
     """The problem of a case without its arrays."""
-    return GroupProblem(arrays_of(case), GroupOptions(gated=case.gated))
+    return GroupProblem(arrays_of(case, layout, w_major), GroupOptions(layout, case.gated))
 
 
-def arrays_of(case: Case) -> GroupArrays:
-    """The arrays of a case, without their memory."""
-    scales: tuple[Any, Any] = (None, None)
+def arrays_of(case: Case, layout: Layout = "cu_seqlens", w_major: Major = "k") -> GroupArrays:
+    """The arrays of a case, without their memory. `layout`: "cu_seqlens", or "contiguous", where groups fill whole blocks."""
+    contiguous = layout == "contiguous"
+    rows, scales = case.filled_rows if contiguous else case.rows, (None, None)  # type: tuple[int, tuple[Any, Any]]
     if case.kind == "fp8":
         scales = array("f32", 1), array("f32", case.groups)
     if case.kind == "fp8-block":
         blocks = -(-case.k // 128)
-        scales = scales_by_rows(case.rows, blocks), array("f32", case.groups, -(-case.n // 128), blocks)
-    return GroupArrays(array(case.dtype, case.rows, case.k), array(case.dtype, case.groups, case.n, case.k), array("s32", case.groups + 1),
-                       array("e4m3" if case.quantised else "bf16", case.rows, case.columns), *scales,
-                       scales_by_rows(case.rows, case.columns // 128) if case.quantised else None)
+        scales = scales_by_rows(rows, blocks), array("f32", case.groups, -(-case.n // 128), blocks)
+    w = array(case.dtype, case.groups, case.n, case.k)
+    return GroupArrays(array(case.dtype, rows, case.k), w if w_major == "k" else w._replace(strides=(case.n * case.k, 1, case.n)),
+                       array("s32", rows if contiguous else case.groups + 1),
+                       array("e4m3" if case.quantised else "bf16", rows, case.columns), *scales,
+                       scales_by_rows(rows, case.columns // 128) if case.quantised else None)
 
 
 __all__ = ["array", "arrays_asked", "arrays_described", "arrays_of", "asked", "chosen", "described", "problem_of", "scales_by_rows"]

@@ -13,9 +13,9 @@ import pytest
 from ptxkit.cards import H200
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, StaticGroups, SwapAB, TokensAsRows
-from ptxkit.gemm.config.parts import Cooperative, Pingpong, Tile
+from ptxkit.gemm.config.parts import ClusterShape, Cooperative, Pingpong, Tile
 from ptxkit.gemm.heuristic.group_tile import GroupTile
-from ptxkit.gemm.heuristic.grouped import SHORT, alone, heuristic
+from ptxkit.gemm.heuristic.grouped import SHORT, alone, untaught
 from ptxkit.gemm.launch.simulate_grouped import simulate
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.gemm.scheduler.group_table import CONTIGUOUS_ROWS, MOST_CONTIGUOUS, PIECE
@@ -29,6 +29,9 @@ BF16 = ml_dtypes.bfloat16
 TILES = {"a warpgroup": GroupTile(Tile(64, 64)), "two": GroupTile(Tile(128, 96)),
          "a counter": GroupTile(Tile(128, 64), scheduler=DynamicGroups()),
          "columns of tokens": GroupTile(Tile(128, 64), Cooperative(), tokens=SwapAB(16))}
+PAIRS = {"cooperative": GroupTile(Tile(128, 64), scheduler=StaticGroups(cluster=ClusterShape(1, 2))),
+         "pingpong": GroupTile(Tile(128, 32), Pingpong(), scheduler=StaticGroups(cluster=ClusterShape(1, 2))),
+         "half a block": GroupTile(Tile(64, 96), scheduler=StaticGroups(cluster=ClusterShape(1, 2)))}
 
 
 def configured(tile: GroupTile, left_out: bool, tail: int, problem: GroupProblem) -> GroupedConfig:
@@ -57,6 +60,21 @@ def test_padding_is_left_out_in_pieces_or_multiplied(name: str, kind: dict[str, 
     for tail in tails if left_out else (0,):
         share, report, config = example(drawn(source), 136 if "gated" not in kind else 256, 208, layout="contiguous", card=H200.with_sms(2),
                                         configure=functools.partial(configured, tile, left_out, tail), **kind)
+        assert share <= 1, config
+        assert report.findings == report.reasons, str(report)
+
+
+@pytest.mark.parametrize("kind", [{"dtype": "bf16"}, {"dtype": "bf16", "gated": True}, {"dtype": "e4m3", "scales": "block"}], ids=str)
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_ctas_share_the_rows_of_a_block(name: str, kind: dict[str, Any]) -> None:
+    """An odd number of tiles along the weights, groups that end between two blocks, and blocks without a group."""
+    if "scales" in kind and name == "pingpong":
+        pytest.skip("promoted sums have no pingpong")
+    source = random.Random(f"{name} {kind}")
+    for n in (136, 200) if "gated" not in kind else (256, 320):
+        share, report, config = example(drawn(source), n, 208 if kind["dtype"] == "bf16" else 384, layout="contiguous",
+                                        card=H200.with_sms(4), configure=functools.partial(configured, PAIRS[name], False, 0), **kind)
+        assert config.cluster == 2
         assert share <= 1, config
         assert report.findings == report.reasons, str(report)
 
@@ -141,14 +159,14 @@ def test_groups_are_as_many_as_a_word_has_room_for() -> None:
 
 
 def test_short_groups_have_tiles_that_leave_padding_out_and_long_ones_have_not() -> None:
-    """Pingpong warpgroups cannot, and a single warpgroup needs tail rows, which shallow products have not."""
+    """Without trees. Pingpong warpgroups cannot, and a single warpgroup needs tail rows, which shallow products have not."""
     source = random.Random(5)
     left_out = 0
     for _ in range(400):
         kind, gated, groups = source.choice(("bf16", "fp8", "fp8-block")), source.random() < 0.3, source.randrange(1, 64)
         n, k = 256 * source.randrange(1, 20), 128 * source.randrange(1, 40)
         problem = of_blocks(source.randrange(1, 4 * groups + 1), groups, n, k, kind, gated)
-        config = heuristic(problem)
+        config = untaught(problem)
         short = problem.mean <= SHORT
         assert not (short and isinstance(config.schedule, Pingpong))
         assert config.tokens.partial_boxes <= short

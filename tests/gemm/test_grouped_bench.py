@@ -152,7 +152,7 @@ def test_a_sweep_has_the_fastest_candidate_first(card, tmp_path):
     assert json.loads(path.read_text()) == files.rounded(results)
     times = [one["us"] for one in found["configs"]]
     assert times == sorted(times)
-    assert set(found["faulty"].values()) == {"not written"}
+    assert set(found["faulty"].values()) == {"wrong: not written"}
     assert f"{len(times)} tried, {len(found['faulty'])} faulty" in said[1]
     assert said[1].count("faulty: ") == 3
     assert bench.sweep([Case(8, 4096, 4096, 4096)], seconds=0.0, say=said.append)["cut"] == "8x4096x4096x4096:bf16"

@@ -13,7 +13,7 @@ import pytest
 from ptxkit.gemm.config.grouped import GroupedConfig, StaticGroups, SwapAB
 from ptxkit.gemm.config.parts import BlockScaled, Pingpong
 from ptxkit.gemm.heuristic import grouped, grouped_narrow, grouped_stream, grouped_trees
-from ptxkit.gemm.heuristic.grouped import SHORT, heuristic
+from ptxkit.gemm.heuristic.grouped import SHORT, heuristic, untaught
 from ptxkit.gemm.heuristic.grouped_tiles import FEW, STATIC_BLOCKS, CostedTile, cost_of, static_pays, tiles_of
 from ptxkit.gemm.launch.ptr_array import PointerArrays, PointerProblem
 from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
@@ -49,8 +49,8 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
         chosen = _swept(recorded_config(chosen))
         if chosen in known:                                     # 6 x 1024 is assigned statically since then, which the sweep did not try
             shares.append(known[chosen] / min(known.values()))
-            assert shares[-1] <= 1.05, (name, chosen)
-    assert len(shares) >= 77
+            assert shares[-1] <= 1.045, (name, chosen)       # others are not in the record
+    assert len(shares) >= 76                                    # a skewed one is 4.9 % from the fastest
     assert math.prod(shares) ** (1 / len(shares)) <= 1.01
 
 
@@ -193,7 +193,7 @@ def test_tiles_of_other_results_are_near_the_fastest_and_faster_than_before(what
     K, no tiles are narrower, no trees choose, and few tiles come from a counter too: there were no such kernels."""
     monkeypatch.setattr(grouped_stream, "better", lambda *_: None)
     monkeypatch.setattr(grouped_narrow, "faster", lambda *_: iter(()))
-    monkeypatch.setattr(grouped_trees, "better", lambda problem, chosen, card: chosen)
+    monkeypatch.setattr(grouped_trees, "better", lambda *_: ())
     monkeypatch.setattr(grouped, "_at_once", lambda tile, *_: tile)
     few, beside, gained, left_out = what == "few", [], [], 0
     for word, times in results(OTHER_RESULTS)[what].items():
@@ -240,14 +240,15 @@ ROWS = "2026-11-24-h200-grouped-rows.json"
     ("fp8:gated", 1.003, 1.03, 1.06), ("fp8:quantised", 1.004, 1.04, 1.02), ("fp8-block:gated:quantised", 1.008, 1.11, 1.0)])
 def test_tiles_of_contiguous_groups_are_near_the_fastest_and_faster_than_before(kind: str, share: float, most: float, gain: float):
     """Blocks of 128 rows count as full, so that their number says all; groups with as many of them each, or not. Groups of about one block
-    have the tile that leaves padding out, though none is here. Tiles of 160 columns are new since: `test_recorded_choices` has them."""
+    have the tile that leaves padding out, though none is here. Tiles of 160 columns are new since: `test_recorded_choices` has them. What
+    trees choose is in `test_grouped_kinds`."""
     beside, gained, short, new = [], [], [], 0
     for word, times in results(ROWS)["cases"].items():
         if word.split(":skewed")[0].partition(":")[2] != kind:
             continue
         one = case(word)
         problem = GroupProblem(arrays_of(one)._replace(lengths=array("s32", one.rows)), GroupOptions("contiguous", one.gated))
-        chosen = heuristic(problem)
+        chosen = untaught(problem)
         label = recorded_tile(chosen) + (", four buffers" if chosen.tile.BN == 256 and chosen.buffers == 4 else "")
         us = times.get(label + (" dealt out" if isinstance(chosen.sums, BlockScaled) and not chosen.dynamic else ""))
         if us is None:
@@ -364,7 +365,7 @@ def test_a_wide_tile_that_is_assigned_statically_takes_as_long_as_a_full_one():
 
     assert beside(STATIC_BLOCKS) < 0.035 < 0.045 < beside(1)
     for tokens in (384, 512, 768, 1024):
-        config = heuristic(problem_of(Case(8, tokens, 4096, 7168, "fp8-block")))
+        config = untaught(problem_of(Case(8, tokens, 4096, 7168, "fp8-block")))
         assert config.chosen((tokens,) * 8, 4096, 132) is config
         assert all(config.chosen(skewed(8, 8 * tokens, number=number), 4096, 132) is config.second for number in (0, 1, 3, 6, 7, 8))
 
@@ -374,7 +375,7 @@ def test_groups_that_two_kernels_share_were_measured_to_take_less():
     shared = []
     for word, _, _, faster_by, firsts_of in results("2026-11-24-h200-grouped-shared-chosen.json")["rows"]:
         one = case(word)
-        config = heuristic(problem_of(one))
+        config = untaught(problem_of(one))
         assert config.plan is not None
         if config.plan.between is None:
             continue

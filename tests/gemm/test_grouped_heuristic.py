@@ -15,7 +15,7 @@ from ptxkit.cards import H200
 from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, GroupLoads
 from ptxkit.gemm.config.parts import BlockScaled, ClusterShape, Cooperative, Direct, Pingpong, ThreadScaled, Tile
 from ptxkit.gemm.heuristic.group_tile import GroupTile, swapped
-from ptxkit.gemm.heuristic.grouped import FEW_PROMOTED, SINGLE_PROMOTED, SINGLE_TILES, heuristic
+from ptxkit.gemm.heuristic.grouped import FEW_PROMOTED, SINGLE_PROMOTED, SINGLE_TILES, heuristic, untaught
 from ptxkit.gemm.heuristic.grouped_tiles import PAIR, PLAIN, PLAIN_GATED, PROMOTED, WIDE, static_pays
 from ptxkit.gemm.heuristic.ptr_array import ROWS
 from ptxkit.gemm.launch.group_kernels import kernel_of
@@ -109,7 +109,7 @@ def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups
     them, or several times as many. With static assignment nobody chooses where to begin, nor among groups that are alike."""
     drawn = 0
     for n, k in itertools.product((256, 1536, 2048, 4096, 6144, 7168, 14336), (1024, 14336)):
-        kernels = heuristic(problem_of(Case(groups, tokens, n, k, kind))).kernels
+        kernels = untaught(problem_of(Case(groups, tokens, n, k, kind))).kernels
         for config in kernels:
             across, tail = -(-n // config.features), getattr(config.scheduler, "from_tail", 0)
             if tail:

@@ -20,7 +20,6 @@ from ptxkit.gemm.config.grouped import GroupedConfig
 from ptxkit.gemm.config.parts import Pingpong
 from ptxkit.gemm.heuristic import grouped_causes, grouped_few, grouped_trees
 from ptxkit.gemm.heuristic.grouped import alone, heuristic, untaught, usual_tile
-from ptxkit.gemm.heuristic.grouped_tiles import CostedTile
 from ptxkit.gemm.launch.grouped import check_config
 from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
 from ptxkit.gemm.tools import grouped_fit
@@ -38,17 +37,21 @@ FEWER = Growth(80, 5, 0.2)
 CASES = st.builds(lambda groups, tokens, columns, depth: Case(groups, tokens, 8 * columns, 8 * depth), st.integers(4, 256),
                   st.integers(1, 4096), st.integers(16, 2000), st.integers(16, 2000))
 TAKEN = [one for one in random_cases(3, 260) if grouped_trees.takes(problem_of(one))]
-FEW, STRADDLING = ([one for one in TAKEN if grouped_trees.few(problem_of(one)) == few and not untaught(problem_of(one), H200).streams]
-                   for few in (True, False))
+FEW, STRADDLING = ([one for one in TAKEN if grouped_trees.forest_of(problem_of(one)) == forest
+                    and not untaught(problem_of(one), H200).streams] for forest in ("few", "straddling"))
+KINDS = [one for one in random_cases(4, 140, kinds=("bf16", "fp8", "fp8-block"), units="aligned")
+         if grouped_trees.takes(problem_of(one)) and grouped_trees.forest_of(problem_of(one)) == "kinds"
+         and not untaught(problem_of(one), H200).streams]
+CASES_OF = {"straddling": STRADDLING, "few": FEW, "kinds": KINDS}
 TILES = list(dict.fromkeys(tile for mean in (1, 6, 20, 45, 100) for tile in grouped_few.tiles(mean)))
 
 
 @pytest.fixture(autouse=True)
 def asked_anew():
     """No answer of other trees is left over."""
-    grouped_trees.answer.cache_clear()
+    grouped_trees._answer.cache_clear()
     yield
-    grouped_trees.answer.cache_clear()
+    grouped_trees._answer.cache_clear()
 
 
 @settings(deadline=None, max_examples=60)
@@ -57,33 +60,35 @@ def test_a_choice_is_legal_and_trees_change_only_what_they_were_grown_for(case, 
     problem = problem_of(case)
     config, own = heuristic(problem, CARDS[card]), untaught(problem, CARDS[card])
     check_config(config, problem)
-    if not grouped_trees.takes(problem) or not len(grouped_trees.of_card(CARDS[card], grouped_trees.few(problem))):
+    if not grouped_trees.takes(problem) or not len(grouped_trees.of_card(CARDS[card], grouped_trees.forest_of(problem))):
         assert config == own
 
 
-@pytest.mark.parametrize("few", [False, True])
-def test_trees_are_of_the_card_that_was_measured_and_change_some_choices(few):
-    assert [name for name, card in CARDS.items() if len(grouped_trees.of_card(card, few))] == ["h200"]
-    assert not len(grouped_trees.of_card(H200.with_sms(66), few))
-    assert len(grouped_trees.of_card(H200, few)) > 100
-    cases = FEW if few else STRADDLING
+@pytest.mark.parametrize("forest", grouped_trees.FORESTS)
+def test_trees_are_of_the_card_that_was_measured_and_change_some_choices(forest):
+    assert [name for name, card in CARDS.items() if len(grouped_trees.of_card(card, forest))] == ["h200"]
+    assert not len(grouped_trees.of_card(H200.with_sms(66), forest))
+    assert len(grouped_trees.of_card(H200, forest)) > 100
+    cases = CASES_OF[forest]
+    assert len(cases) > 30
     changed = sum(heuristic(problem_of(one), H200) != untaught(problem_of(one), H200) for one in cases)
     assert 0.1 * len(cases) < changed < len(cases)
 
 
-@pytest.mark.parametrize(("few", "after", "before"), [(False, 1.035, 1.045), (True, 1.045, 1.07)])
-def test_the_shipped_trees_choose_better_of_products_that_they_have_not_seen(few, after, before):
-    about = json.loads(grouped_trees.path_of(H200, few).read_text(encoding="utf-8"))
+@pytest.mark.parametrize(("forest", "after", "before"), [("straddling", 1.035, 1.045), ("few", 1.045, 1.07), ("kinds", 1.022, 1.035)])
+def test_the_shipped_trees_choose_better_of_products_that_they_have_not_seen(forest, after, before):
+    about = json.loads(grouped_trees.path_of(H200, forest).read_text(encoding="utf-8"))
     without, *stay, found = (float(re.search(r"regret ([\d.]+)", line)[1]) for line in about["held_out"])  # type: ignore[index]
     assert found < after < before < without
     assert all(found < 0.99 * each for each in stay)
 
 
 def test_whole_lines_keep_the_choice_of_models_unless_much_is_gained():
-    """8 % more must be gained where rows are whole lines of the L2."""
-    straddling, whole = (problem_of(Case(8, 64, 4096, k)) for k in (4104, 4096))
-    for gain, wins in ((0.01, (False, False)), (0.05, (True, False)), (0.1, (True, True))):
-        assert tuple(grouped_trees.gains(each, math.log(1 - gain), 0.0) for each in (straddling, whole)) == wins
+    """8 % must be gained of few tokens where rows are whole lines of the L2, 5 % of more."""
+    few = [problem_of(Case(8, 64, 4096, k)) for k in (4104, 4096)]
+    more = problem_of(Case(8, 512, 4096, 4096)), problem_of(Case(8, 512, 4096, 4096), "contiguous")
+    for gain, wins in ((0.01, (False,) * 4), (0.025, (True, False, False, True)), (0.06, (True, False, True, True)), (0.1, (True,) * 4)):
+        assert tuple(grouped_trees.gains(each, math.log(1 - gain), 0.0) for each in (*few, *more)) == wins
 
 
 @given(st.floats(1e-6, 16_384.0))
@@ -127,16 +132,16 @@ def test_trees_are_asked_once_about_rows_that_are_about_as_many():
     arrays, groups = arrays_of(Case(64, 97, 1000, 2056)), 64
     problems = [GroupProblem(arrays, GroupOptions(mean_tokens=rows / groups)) for rows in range(groups * 97, groups * 100, 7)]
     assert len({heuristic(problem, H200) for problem in problems}) == 1
-    assert grouped_trees.answer.cache_info().misses == 1
+    assert grouped_trees._answer.cache_info().misses == 1
 
 
-@pytest.mark.parametrize("one", [STRADDLING[0], FEW[0]], ids=str)
-def test_features_have_the_names_of_the_files(one):
-    problem = problem_of(one)
+@pytest.mark.parametrize("forest", grouped_trees.FORESTS)
+def test_features_have_the_names_of_the_files(forest):
+    problem = problem_of(CASES_OF[forest][0])
     some = grouped_trees.tiles(problem, H200)
     seen = grouped_causes.Columns.of(some, H200)
     found = grouped_trees.features(problem, some, seen, grouped_causes.clocks_of(problem, seen, H200))
-    assert tuple(found) == grouped_trees.NAMES
+    assert tuple(found) == grouped_trees.names_of(forest)
     assert len(set(some)) == len(some)
 
 
@@ -195,13 +200,14 @@ def test_tiles_of_few_tokens_have_room_for_groups(mean):
     assert all(alone(tile, problem) is not None for tile in found)
 
 
-@pytest.mark.parametrize("one", [STRADDLING[0], FEW[0]], ids=str)
-def test_what_is_measured_has_both_choices_and_every_tile(one):
-    problem = problem_of(one)
-    found = list(taught_candidates(problem))
-    assert found[0] == heuristic(problem)
-    assert untaught(problem) in found
-    assert len(found) == len(set(found)) >= 15
+@pytest.mark.parametrize("forest", grouped_trees.FORESTS)
+def test_what_is_measured_has_both_choices_and_every_tile(forest):
+    for one in CASES_OF[forest][:3]:
+        problem = problem_of(one)
+        found = list(taught_candidates(problem))
+        assert found[0] == heuristic(problem)
+        assert untaught(problem) in found
+        assert len(found) == len(set(found)) >= 15
     assert not list(taught_candidates(problem_of(Case(8, 64, 4096, 4104, gated=True))))
 
 
@@ -228,14 +234,10 @@ def test_trees_learn_which_tiles_are_faster_than_their_causes(monkeypatch):
     assert math.exp(before) > 1.05
     assert math.exp(after) < 1.01
     trees = grouped_fit.taught(some, np.ones(len(some.us), dtype=bool), H200)
-    monkeypatch.setattr(grouped_trees, "of_card", lambda card, of_few: trees)
-    others = [problem_of(one) for one in STRADDLING[60:]]
-    tall = [_tile(grouped_trees.better(each, grouped_causes.fastest(each, H200), H200)).tile_tokens for each in others]
+    monkeypatch.setattr(grouped_trees, "of_card", lambda card, forest: trees)
+    others = [(problem_of(one), grouped_causes.fastest(problem_of(one), H200)) for one in STRADDLING[60:]]
+    tall = [(*grouped_trees.better(each, own, H200), own)[0].tile_tokens for each, own in others]
     assert tall.count(128) > 0.8 * len(tall)
-
-
-def _tile(chosen):
-    return chosen.tile if isinstance(chosen, CostedTile) else chosen
 
 
 def test_nothing_is_kept_where_nothing_is_to_be_gained(tmp_path, capsys, monkeypatch):
@@ -246,20 +248,22 @@ def test_nothing_is_kept_where_nothing_is_to_be_gained(tmp_path, capsys, monkeyp
 
 
 def test_a_fit_is_kept_where_it_is_asked_for_and_read_again(tmp_path, capsys, monkeypatch):
-    """Groups of few tokens have trees of their own, which lie beside."""
+    """Each forest has its own file, beside that of straddling rows."""
     monkeypatch.setattr(grouped_fit, "GROWTH", FEWER)
     data, kept = tmp_path / "s.json", tmp_path / "t.json"
     both = sweep(swapped_is_faster, 30)
-    both["rows"] += sweep(swapped_is_slower, 20, FEW)["rows"]
+    kinds = [one for one in KINDS if untaught(problem_of(one)).second is None]
+    both["rows"] += sweep(swapped_is_slower, 20, FEW)["rows"] + sweep(wide_is_slower, 25, kinds)["rows"]
     data.write_text(json.dumps(both))
     assert main(["fit", "--grouped", "--card", "h200", "--output", str(kept), str(data)]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0::3] == ["more than 128 tokens a group", "up to 128 tokens a group"]
-    for line, count in zip(said[1::3], (30, 20), strict=True):
+    assert said[0::3] == [grouped_fit.PRODUCTS[forest] for forest in grouped_trees.FORESTS]
+    for line, count in zip(said[1::3], (30, 20, 25), strict=True):
         assert re.fullmatch(rf"without trees: {count} products, regret 1\.\d+, 95th percentile \d\.\d+, worst \d\.\d+", line)
-    for path, count in ((kept, 30), (tmp_path / "t-few.json", 20)):
+    for name, forest, count in (("t", "straddling", 30), ("t-few", "few", 20), ("t-kinds", "kinds", 25)):
+        path = tmp_path / f"{name}.json"
         assert json.loads(path.read_text())["products"] == count
-        assert len(grouped_trees.corrections.read(path, grouped_trees.NAMES)) == FEWER.rounds
+        assert len(grouped_trees.corrections.read(path, grouped_trees.names_of(forest))) == FEWER.rounds
 
 
 def swapped_is_faster(tile, own):
@@ -270,21 +274,22 @@ def swapped_is_slower(tile, own):
     return 1.5 if tile.swap_ab else 1.0
 
 
+def wide_is_slower(tile, own):
+    return 1.5 if tile.tile.BN > 128 else 1.0
+
+
 def test_only_trees_of_what_was_swept_are_grown(tmp_path, monkeypatch):
     monkeypatch.setattr(grouped_fit, "GROWTH", FEWER)
     assert grouped_fit.fit([sweep(swapped_is_slower, 20, FEW)], H200, tmp_path / "t.json") == 0
     assert [path.name for path in tmp_path.iterdir()] == ["t-few.json"]
 
 
-@pytest.mark.parametrize(("many", "sentence"), [
-    (["5x500x1000x1000"], "more than 128 tokens a group: 1 products, and trees would choose for 1 of them"),
-    ([f"8x{tokens}x1024x1024" for tokens in range(300, 900, 100)], "128 tokens a group: 6 products, and trees would choose for 0 of them")])
-def test_too_few_products_of_one_kind_are_no_obstacle(many, sentence, tmp_path, capsys, monkeypatch):
+def test_too_few_products_of_one_kind_are_no_obstacle(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(grouped_fit, "GROWTH", FEWER)
     both = sweep(swapped_is_slower, 20, FEW)
-    both["rows"] += sweep(swapped_is_faster, 20, [case(one) for one in many])["rows"]
+    both["rows"] += sweep(swapped_is_faster, 20, [case("5x500x1000x1000")])["rows"]
     assert grouped_fit.fit([both], H200, tmp_path / "t.json") == 0
-    assert sentence in capsys.readouterr().out
+    assert "16 bits, more than 128 tokens a group, rows that straddle lines: 1 products, and 5 are the least" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["t-few.json"]
     assert grouped_fit.fit([sweep(swapped_is_slower, 2, FEW)], H200, tmp_path / "u.json") == 1
 
@@ -295,8 +300,8 @@ def test_further_trees_keep_what_the_card_has_learned(tmp_path, capsys, monkeypa
     first, second = (tmp_path / name for name in ("one.json", "two.json"))
     data = tmp_path / "s.json"
     data.write_text(json.dumps(sweep(swapped_is_faster, 30)))
-    monkeypatch.setattr(grouped_fit, "path_of", lambda card, of_few, beside=None: beside or first)
-    monkeypatch.setattr(grouped_fit, "of_card", lambda card, of_few: grouped_trees.corrections.read(first, grouped_trees.NAMES))
+    monkeypatch.setattr(grouped_fit, "path_of", lambda card, forest, beside=None: beside or first)
+    monkeypatch.setattr(grouped_fit, "of_card", lambda card, forest: grouped_trees.corrections.read(first, grouped_trees.NAMES))
     assert grouped_fit.fit([grouped_fit.sweep(data)], H200) == 0
     data.write_text(json.dumps(sweep(lambda tile, own: swapped_is_faster(tile, own) * (0.67 if tile.tile_tokens == 128 else 1.0), 40)))
     capsys.readouterr()
@@ -309,7 +314,7 @@ def test_further_trees_keep_what_the_card_has_learned(tmp_path, capsys, monkeypa
 
 
 def test_further_trees_need_some_that_stay(monkeypatch):
-    monkeypatch.setattr(grouped_fit, "of_card", lambda card, of_few: grouped_trees.corrections.NONE)
+    monkeypatch.setattr(grouped_fit, "of_card", lambda card, forest: grouped_trees.corrections.NONE)
     with pytest.raises(DataError, match=re.escape("has no trees of groups that could stay, h200.grouped-few.json: leave out --further")):
         grouped_fit.fit([sweep(swapped_is_slower, 20, FEW)], H200, further=True)
 

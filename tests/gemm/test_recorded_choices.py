@@ -102,12 +102,12 @@ def test_large_products_with_block_scales() -> None:
 
 
 def test_contiguous_groups() -> None:
-    """Blocks as the bench fills the lengths of a case up to them."""
+    """Blocks as the bench fills the lengths of a case up to them; without trees, which came later."""
     found = rows("contiguous")
     for word, _, _, _, tile in found:
         one = case(word)
         blocks = sum(-(-length // CONTIGUOUS_ROWS) for length in one.lengths)
-        config = grouped.heuristic(of_blocks(blocks, one.groups, one.n, one.k, one.kind, one.gated))
+        config = grouped.untaught(of_blocks(blocks, one.groups, one.n, one.k, one.kind, one.gated))
         words = " pingpong" * ("pingpong" in str(config)) + " counter" * config.dynamic + " whole" * (not config.tokens.partial_boxes)
         assert f"{config.tile.BM}x{config.tile.BN}{words}" == tile, word
     for kind, most in (("bf16", 0.9), ("fp8", 0.93), ("fp8-block", 0.91)):

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from ptxkit.cards import H200, Card
 from ptxkit.dsl.values import FieldError, changed
 from ptxkit.errors import PtxkitError
+from ptxkit.layout import Major
 from ptxkit.measure.contest import prepared, sampled, times_of
 from ptxkit.measure.figures import geometric_mean, row_ratios
 from ptxkit.measure.files import write_json
@@ -27,14 +28,15 @@ from ...heuristic.group_tile import in_this_order
 from ...heuristic.grouped import heuristic
 from ...launch.grouped import group_gemm
 from ...problem.grouped import GroupProblem
+from ...scheduler.group_table import Layout
 from ...scheduler.grouped import ORDERS, Order
 from ..assembly import assemble
 from ..grouped_settings import SettingError, read, with_settings
 from ..options import card as card_of
 from ..problems import problem_of
-from .baselines import BaselineError, wgmma
+from .baselines import BaselineError, NotImplementedHere, wgmma
 from .figures import whole, worst
-from .grouped_baselines import baselines, entry
+from .grouped_baselines import Peer, baselines, entry, in_blocks
 from .grouped_candidates import candidates, each_tile, taught_candidates
 from .grouped_cases import DECODE, PREFILL, Case
 from .grouped_data import Data, sets_of, wrong
@@ -185,9 +187,9 @@ def row(torch: Any, case: Case, regime: Regime, limits: Mapping[str, Any], senso
     return found
 
 
-def _fault(torch: Any, case: Case, data: Data, config: GroupedConfig | None = None) -> str | None:
+def _fault(torch: Any, case: Case, data: Data) -> str | None:
     """A sentence when our product is wrong."""
-    return fault(torch, data.out, launch(data, case, config), lambda returned: wrong(torch, case, data))
+    return fault(torch, data.out, launch(data, case), lambda returned: wrong(torch, case, data))
 
 
 def _variant(torch: Any, name: str, case: Case, sets: Sequence[Data], config: GroupedConfig) -> Entry:
@@ -277,38 +279,41 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def sweep(cases: Sequence[Case], *, tiles: bool = False, seconds: float = 120.0, path: Path | None = None,
-          say: Callable[[str], None] = print) -> dict[str, Any]:
+def sweep(cases: Sequence[Case], *, tiles: bool = False, layout: Layout = "cu_seqlens", w_major: Major = "k", seconds: float = 120.0,
+          path: Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Every candidate of every case in bursts, three rounds each: the times of all, the fastest first. `tiles`: every tile that trees of a
-    card choose from instead, of cases that they learn from."""
+    card choose from instead, of cases that they learn from. `layout`: "cu_seqlens" or "contiguous"."""
     torch = library()
     begin = time.perf_counter()
     results = header(device=device(torch))
     candidates_of = taught_candidates if tiles else candidates
-    by_case = {case: configs for case in cases if (configs := list(candidates_of(problem_of(case), card_of(None))))}
+    card = card_of(None)
+    by_case = {case: configs for case in cases if (configs := list(candidates_of(problem_of(case, layout, w_major), card)))}
     assemble([config for configs in by_case.values() for config in configs], say)
     say(f"assembled {len({c for configs in by_case.values() for c in configs})} configurations in {time.perf_counter() - begin:.0f} s")
-    return each(torch, results, list(by_case), lambda done, case: _swept(torch, case, by_case[case]), _swept_line, path=path, say=say,
-                cut=lambda done, case: str(case) if time.perf_counter() - begin > seconds else None)
+    return each(torch, results, list(by_case), lambda done, case: _swept(torch, case, by_case[case], layout, w_major), _swept_line,
+                path=path, say=say, cut=lambda done, case: str(case) if time.perf_counter() - begin > seconds else None)
 
 
-def _swept(torch: Any, case: Case, configs: Sequence[GroupedConfig]) -> dict[str, Any]:
+def _swept(torch: Any, case: Case, configs: Sequence[GroupedConfig], layout: Layout, w_major: Major) -> dict[str, Any]:
     """The times of all candidates of a case."""
     regime = Regime("burst", 0.6, True, 1.0, 3)
     sets = sets_of(torch, case, True)
+    if w_major == "mn":
+        sets = [replace(data, w=data.w.mT.contiguous().mT) for data in sets]
     graphs: list[Captured] = []
     faulty: dict[str, str] = {}
+
+    def make(config: GroupedConfig, torch: Any, case: Case, data: Data) -> Peer:
+        return in_blocks(torch, case, data, config) if layout == "contiguous" else Peer(launch(data, case, config))
+
     for config in configs:
         try:
-            sentence = _fault(torch, case, sets[0], config)
-            if sentence:
-                faulty[str(config)] = sentence
-                continue
-            graphs.append(capture(TorchTimer(torch), Entry(str(config), [launch(data, case, config) for data in sets]), regime))
-        except PtxkitError as error:
+            graphs.append(capture(TorchTimer(torch), entry(torch, str(config), functools.partial(make, config), case, sets), regime))
+        except (PtxkitError, NotImplementedHere) as error:
             faulty[str(config)] = str(error).splitlines()[0]
     timed = sorted(measure(TorchTimer(torch), graphs, regime, regime.rounds), key=lambda one: one.median)
-    return {"case": str(case), **asdict(case), "faulty": faulty, "heuristic": str(configs[0]),
+    return {"case": str(case), **asdict(case), "layout": layout, "w_major": w_major, "faulty": faulty, "heuristic": str(configs[0]),
             "configs": [{"config": one.captured.entry.name, "us": one.median, **rates(case, one.median)} for one in timed]}
 
 

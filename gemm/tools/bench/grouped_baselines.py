@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...config.grouped import CONTIGUOUS_ROWS
+from ...config.grouped import CONTIGUOUS_ROWS, GroupedConfig
 from ...launch.grouped import group_gemm_contiguous, group_gemm_masked
 from .baselines import Entry, Launch, NotImplementedHere, imported, named
-from .grouped_cases import Case
+from .grouped_cases import Case, filled
 from .grouped_data import Data, wrong
 from .operands import fault
 
@@ -47,7 +47,7 @@ def deep_gemm_contiguous(torch: Any, case: Case, data: Data) -> Peer:
     """DeepGEMM's contiguous layout: groups filled up to whole tiles, the group of each row."""
     library = _deep_gemm(case)
     aligned = getattr(library, "get_mk_alignment_for_contiguous_layout", None) or library.get_m_alignment_for_contiguous_layout
-    taken = _filled(case.lengths, int(aligned()))
+    taken = filled(case.lengths, int(aligned()))
     rows, groups, x, out = _contiguous(torch, case, data, taken)
     if case.kind == "bf16":
         return _returning(functools.partial(library.m_grouped_bf16_gemm_nt_contiguous, x, data.w, out, groups), out, rows)
@@ -60,10 +60,17 @@ def ours_contiguous(torch: Any, case: Case, data: Data) -> Peer:
     """This package's product in DeepGEMM's contiguous layout, its scales included."""
     if case.gated or case.quantised or case.kind == "fp8":
         raise NotImplementedHere("DeepGEMM's contiguous layout, for comparison, is measured in bf16 and with block scales")
-    taken = _filled(case.lengths, CONTIGUOUS_ROWS)
+    return in_blocks(torch, case, data)
+
+
+def in_blocks(torch: Any, case: Case, data: Data, config: GroupedConfig | None = None) -> Peer:
+    """This package's product of contiguous groups, with scales of blocks that are contiguous along the rows."""
+    taken = filled(case.lengths, CONTIGUOUS_ROWS)
     rows, groups, x, out = _contiguous(torch, case, data, taken)
-    scale = None if data.x_scale is None else _spread(torch, data.x_scale, rows, sum(taken)).T.contiguous().T
-    return _returning(functools.partial(group_gemm_contiguous, x, data.w, groups, x_scale=scale, w_scale=data.w_scale, out=out), out, rows)
+    scale = _spread(torch, data.x_scale, rows, sum(taken)).T.contiguous().T if case.kind == "fp8-block" else data.x_scale
+    product = functools.partial(group_gemm_contiguous, x, data.w, groups, x_scale=scale, w_scale=data.w_scale, out=out, config=config,
+                                activation="silu_and_mul" if case.gated else None)
+    return _returning(product, out, rows)
 
 
 def deep_gemm_masked(torch: Any, case: Case, data: Data) -> Peer:
@@ -72,7 +79,7 @@ def deep_gemm_masked(torch: Any, case: Case, data: Data) -> Peer:
     Its tiles have 64 or 128 rows, and one that ends after a group's room would be written over the next group.
     """
     library = _deep_gemm(case)
-    room = max(_filled(case.lengths, 128))
+    room = max(filled(case.lengths, 128))
     if room > max(128, 8 * case.tokens):
         raise NotImplementedHere(f"{case.groups} groups with room for {room} rows each take more than 8 times the memory")
     rows, shape = _places(torch, case, [room] * case.groups), (case.groups, room)
@@ -91,7 +98,7 @@ def ours_masked(torch: Any, case: Case, data: Data) -> Peer:
     """This package's product in DeepGEMM's masked layout, its scales included."""
     if case.gated or case.quantised or case.kind == "fp8":
         raise NotImplementedHere("DeepGEMM's masked layout, for comparison, is measured in bf16 and with block scales")
-    room = max(4, *_filled(case.lengths, 4))
+    room = max(4, *filled(case.lengths, 4))
     rows, shape = _places(torch, case, [room] * case.groups), (case.groups, room)
     x = _spread(torch, data.x, rows, case.groups * room).view(*shape, case.k)
     out = torch.empty((*shape, case.n), dtype=torch.bfloat16, device="cuda")
@@ -115,7 +122,7 @@ def hpc_ops(torch: Any, case: Case, data: Data) -> Peer:
     if case.kind == "fp8":
         return Peer(functools.partial(library.group_gemm_pertensor_fp8, *operands, data.w_scale * data.x_scale, **how))
     tile = hpc_ops_tile(case.tokens)
-    taken = _filled(case.lengths, tile)
+    taken = filled(case.lengths, tile)
     x_scale = _spread(torch, data.x_scale, _places(torch, case, taken), sum(taken)).T.contiguous()
     w_scale = torch.nn.functional.pad(data.w_scale, (0, -data.w_scale.shape[2] % 4)).contiguous()
     return Peer(functools.partial(library.group_gemm_blockwise_fp8, *operands, x_scale, w_scale, **how))
@@ -147,11 +154,6 @@ def _imported(name: str, case: Case, kinds: tuple[str, ...]) -> Any:
         raise NotImplementedHere(str(error)) from None
 
 
-def _filled(lengths: Sequence[int], unit: int) -> list[int]:
-    """The rows of groups that are filled up to whole units."""
-    return [-(-length // unit) * unit for length in lengths]
-
-
 def _places(torch: Any, case: Case, taken: Sequence[int]) -> Any:
     """Where the rows of x come when each group takes up that many."""
     found, first = [], 0
@@ -174,7 +176,7 @@ def _contiguous(torch: Any, case: Case, data: Data, taken: Sequence[int]) -> tup
     groups = torch.full((count,), -1, dtype=torch.int32, device="cuda")
     of_group = torch.arange(case.groups, dtype=torch.int32, device="cuda")
     groups[rows] = of_group.repeat_interleave(torch.tensor(case.lengths, device="cuda"))
-    return rows, groups, _spread(torch, data.x, rows, count), torch.empty((count, case.n), dtype=torch.bfloat16, device="cuda")
+    return rows, groups, _spread(torch, data.x, rows, count), torch.empty((count, case.columns), dtype=torch.bfloat16, device="cuda")
 
 
 def _returning(product: Launch, out: Any, rows: Any) -> Peer:
@@ -213,4 +215,4 @@ def _wrong(torch: Any, case: Case, data: Data, rows: Any, returned: Any) -> str 
     return wrong(torch, case, data, y if rows is None else y[rows])
 
 
-__all__ = ["BUILT_IN", "Make", "Peer", "baselines", "entry"]
+__all__ = ["BUILT_IN", "Make", "Peer", "baselines", "entry", "in_blocks"]

@@ -45,7 +45,7 @@ def candidates(problem: GroupProblem, card: Card = H200) -> Iterator[GroupedConf
 
 def taught_candidates(problem: GroupProblem, card: Card = H200) -> Iterator[GroupedConfig]:
     """The heuristic's, the choice without trees, and every tile that trees choose from; none of a problem that they do not learn from."""
-    if grouped_trees.learned(problem):
+    if grouped_trees.takes(problem):
         tiles = (alone(tile, problem) for tile in grouped_trees.tiles(problem, card))
         yield from dict.fromkeys((heuristic(problem, card), untaught(problem, card), *(config for config in tiles if config is not None)))
 

@@ -11,6 +11,7 @@ from ptxkit.cli.numbers import whole
 
 from ...heuristic.grouped_tiles import FEW, PREFILL
 from ...heuristic.skewed import shared_out, skewed
+from ...scheduler.group_table import CONTIGUOUS_ROWS
 from ..models import every_grouped
 from .shapes import BYTES, MOST_DRAWN, ShapeError, extent
 
@@ -46,6 +47,11 @@ class Case:
         return self.groups * self.tokens
 
     @property
+    def filled_rows(self) -> int:
+        """The rows in the contiguous layout, where groups fill whole blocks."""
+        return sum(filled(self.lengths, CONTIGUOUS_ROWS))
+
+    @property
     def dtype(self) -> str:
         """Of x and w."""
         return "bf16" if self.kind == "bf16" else "e4m3"
@@ -69,6 +75,11 @@ class Case:
         words = [word for word in ("skewed", "gated", "quantised") if getattr(self, word)]
         words += [] if self.drawn is None else [f"drawn={self.drawn}"]
         return ":".join((f"{self.groups}x{self.tokens}x{self.n}x{self.k}", self.kind, *words))
+
+
+def filled(lengths: Sequence[int], unit: int) -> list[int]:
+    """The rows of groups that are filled up to whole units."""
+    return [-(-length // unit) * unit for length in lengths]
 
 
 EXTENTS = ((8, 8, 4096, 7168), (8, 16, 4096, 7168), (8, 32, 4096, 7168), (8, 64, 4096, 7168), (8, 128, 4096, 7168), (8, 512, 4096, 7168),
@@ -171,5 +182,5 @@ def parse(text: str, kinds: Sequence[str] = KINDS) -> tuple[Case, ...]:
     return tuple(dict.fromkeys(found))
 
 
-__all__ = ["DECODE", "EXTENTS", "KINDS", "PREFILL", "Case", "case", "cases", "model_cases", "parse", "random_cases", "random_lengths",
-           "skewed"]
+__all__ = ["DECODE", "EXTENTS", "KINDS", "PREFILL", "Case", "case", "cases", "filled", "model_cases", "parse", "random_cases",
+           "random_lengths", "skewed"]

@@ -1,0 +1,147 @@
+"""The tiles that trees choose from for other kinds of groups: each is right, and only products that were measured have them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from statistics import geometric_mean
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptxkit.cards import CARDS, H200
+from ptxkit.gemm.config.grouped import GroupedConfig
+from ptxkit.gemm.config.parts import Tile
+from ptxkit.gemm.heuristic import grouped_kinds, grouped_trees
+from ptxkit.gemm.heuristic.group_tile import GroupTile
+from ptxkit.gemm.heuristic.grouped import alone, heuristic, untaught
+from ptxkit.gemm.launch.grouped import check_config
+from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
+from ptxkit.gemm.tools.bench.grouped_cases import Case, cases, model_cases
+from ptxkit.gemm.tools.grouped_example import example
+from ptxkit.gemm.tools.problems import array, arrays_of, problem_of
+from tests.gemm.groups import results
+
+pytest.importorskip("ml_dtypes")
+pytestmark = [pytest.mark.pure, pytest.mark.timeout(240)]
+KINDS = ("bf16", "fp8", "fp8-block")
+EXAMPLES: dict[str, dict[str, Any]] = {"bf16": {"dtype": "bf16"}, "fp8": {"dtype": "e4m3", "scales": "group"},
+                                       "fp8-block": {"dtype": "e4m3", "scales": "block"}}
+LISTS = [(kind, layout, tile) for kind in KINDS for layout in ("cu_seqlens", "contiguous")
+         for tile in grouped_kinds.tiles(problem_of(Case(8, 512, 1024, 1024, kind), layout))]  # type: ignore[arg-type]
+
+
+def name(one: tuple[str, str, GroupTile]) -> str:
+    kind, layout, tile = one
+    scheduler = tile.scheduler
+    return f"{kind} {layout} {tile} {type(scheduler).__name__}{' longest first' * scheduler.longest_first} {tile.promotion}"
+
+
+def is_right(kind: str, layout: str, tile: GroupTile, number: int) -> None:
+    """Random lengths about the ends of tiles, and N and K that end within one; every other product that can has a gate."""
+    source = random.Random(f"{number} {kind} {layout} {tile}")
+    lengths = [source.choice((0, 1, tile.tile_tokens, tile.tile_tokens + 1, source.randint(0, 300))) for _ in range(3)]
+    lengths[0] = lengths[0] or 5
+
+    def configure(problem: GroupProblem) -> GroupedConfig:
+        config = alone(tile, problem)
+        assert config is not None
+        return config
+
+    gated = number % 2 == 1 and alone(tile, problem_of(Case(4, 300, 512, 512, kind, gated=True), layout)) is not None  # type: ignore[arg-type]
+    n = (256 if kind == "fp8-block" else 64 * source.randint(1, 6)) if gated else 8 * source.randint(2, 40)
+    k = source.choice((128, 384, 80 if kind != "fp8-block" else 256))
+    share, report, config = example(lengths, n, k, layout=source.choice(("cu_seqlens", "masked")) if layout == "cu_seqlens" else layout,
+                                    gated=gated, card=H200.with_sms(4), configure=configure, mean_tokens=source.choice((150, 300, 600)),
+                                    **EXAMPLES[kind])
+    assert share <= 1, config
+    assert report.verdict != "error", report.findings
+
+
+@pytest.mark.parametrize("number", range(0, len(LISTS), 4), ids=lambda number: name(LISTS[number]))
+def test_tiles_of_other_kinds_are_right(number: int) -> None:
+    is_right(*LISTS[number], number // 4)
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1800)
+def test_every_tile_of_other_kinds_is_right() -> None:
+    for number, one in enumerate(LISTS):
+        for turn in (0, 1):
+            is_right(*one, number + turn)
+
+
+CASES = st.builds(lambda kind, groups, tokens, n, k, gated: Case(groups, tokens, 256 * n if gated else 8 * n, 16 * k, kind, gated=gated),
+                  st.sampled_from(KINDS), st.integers(1, 256), st.integers(1, 4096), st.integers(1, 60), st.integers(1, 600), st.booleans())
+
+
+@settings(deadline=None, max_examples=150)
+@given(CASES, st.sampled_from(["cu_seqlens", "contiguous"]), st.sampled_from(["k", "mn"]), st.sampled_from(list(CARDS)))
+def test_every_kind_has_a_legal_choice_and_trees_change_only_what_was_measured(one, layout, w_major, card):
+    problem = problem_of(one, layout, w_major if one.kind == "bf16" and not one.gated else "k")
+    config, own = heuristic(problem, CARDS[card]), untaught(problem, CARDS[card])
+    for each in config.kernels:
+        check_config(each, problem)
+    if not grouped_trees.chooses(problem, CARDS[card]):
+        assert config == own
+
+
+def measured() -> GroupProblem:
+    return problem_of(Case(8, 512, 1024, 1024))
+
+
+@pytest.mark.parametrize(("problem", "why"), [
+    (GroupProblem(arrays_of(Case(8, 512, 1024, 1024))._replace(out=array("f32", 4096, 1024))), "results of 32 bits"),
+    (problem_of(Case(8, 512, 1024, 1024, "fp8", quantised=True)), "quantised results"),
+    (GroupProblem(arrays_of(Case(8, 512, 1024, 1024)), GroupOptions(order="linear")), "an order that the caller gives"),
+    (problem_of(Case(8, 96, 1024, 1024, "fp8")), "few tokens in 8 bits"),
+    (problem_of(Case(64, 4096, 4096, 1024)), "more operations than were measured"),
+    (problem_of(Case(8, 512, 1028, 1024)), "results that are stored by element"),
+    (problem_of(Case(8, 512, 1024, 1024), "contiguous", "mn"), "contiguous groups with weights along N")],
+    ids=lambda each: each if isinstance(each, str) else "")
+def test_other_products_have_no_trees(problem: GroupProblem, why: str) -> None:
+    assert grouped_trees.takes(measured())
+    assert not grouped_trees.takes(problem), why
+
+
+def test_contiguous_groups_are_asked_about_by_their_blocks() -> None:
+    grouped_trees._answer.cache_clear()
+    arrays = arrays_of(Case(8, 1024, 1024, 1024), "contiguous")
+    for blocks, counts in ((1, range(8192, 8192 - 128, -31)), (2, (8064, 8000))):
+        for rows in counts:
+            cut = arrays._replace(x=array("bf16", rows, 1024), lengths=array("s32", rows), out=array("bf16", rows, 1024))
+            assert heuristic(GroupProblem(cut, GroupOptions("contiguous", mean_tokens=1000)))
+        assert grouped_trees._answer.cache_info().misses == blocks
+
+
+def test_trees_choose_nearer_to_the_fastest_tile_than_without_them() -> None:
+    """Of each kind, by trees that have not seen the product; few of them lose."""
+    learned = results("2026-11-30-h200-grouped-kinds.json")["learned"]
+    gained = {kind: geometric_mean(row[2] / row[1] for row in found) for kind, found in learned.items()}
+    assert len(gained) == 11
+    assert max(gained.values()) < 1.01
+    assert sorted(gained.values())[-3] < 0.99
+    for contiguous, most in ((True, 1.02), (False, 1.04)):
+        found = [row for kind, found in learned.items() for row in found if ("contiguous" in kind) == contiguous]
+        assert len(found) > 270
+        assert geometric_mean(row[2] / row[3] for row in found) < most < geometric_mean(row[1] / row[3] for row in found)
+        assert sum(row[2] > 1.03 * row[1] for row in found) < 0.05 * len(found)
+
+
+def test_extents_of_models_keep_their_choice() -> None:
+    """It was measured with them, and without them in what trees learned other tiles took up to 1.11 times as long."""
+    for one in (*model_cases(), *cases()):
+        for gated in (False, True)[:1 + (one.n % 2 == 0)]:
+            problem = problem_of(replace(one, gated=gated))
+            assert grouped_trees.forest_of(problem) != "kinds" or heuristic(problem, H200) == untaught(problem, H200), str(one)
+
+
+def test_the_first_tile_that_a_problem_can_have_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a gate, pairs share halves of a tile in parts of 8 lines."""
+    gated = problem_of(Case(8, 512, 1024, 1024, gated=True))
+    pairs, wide = (GroupTile(tile, scheduler=grouped_kinds.PAIRS) for tile in (Tile(128, 48), Tile(128, 128)))
+    assert alone(pairs, gated) is None
+    monkeypatch.setattr(grouped_trees, "better", lambda problem, own, card: (pairs, wide))
+    assert heuristic(gated) == alone(wide, gated)
