@@ -108,6 +108,8 @@ def columns_table() -> str:
 
 FIGURES: dict[str, Figure] = {"choices.groups": groups_table, "choices.along-k": along_k_table, "choices.block-scales": scales_table,
                               "choices.contiguous": contiguous_table, "choices.columns": columns_table, "kinds.table": kinds_table,
+                              "kinds.contiguous": lambda: str(record(KINDS)["pairs"]["contiguous products"]),
+                              "kinds.pairs": lambda: str(record(KINDS)["pairs"]["fastest"]),
                               "kinds.first.count": kinds_first(lambda found: str(len(found))),
                               "kinds.first.mean": kinds_first(lambda found: f"{geometric_mean(found):.3f}"),
                               "kinds.first.most": kinds_first(lambda found: f"{max(found):.2f}"),

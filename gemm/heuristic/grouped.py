@@ -31,6 +31,7 @@ from .grouped_tiles import (
     FEW,
     FEW_GATED,
     PREFILL,
+    SHORT,
     WAITING,
     CostedTile,
     CostedTiles,
@@ -84,9 +85,6 @@ H100 two kernels took 18 % longer than either alone at 149 x 790 x 7248 x 2176. 
 and the product after them took 15 and 9 % longer with one, though that one alone took 3 % more."""
 SAME_TOKENS = 0.03
 """Extra gain required when both kernels have tiles of as many tokens: they differ by waves alone, and 128 x 192 by 3 % between cards."""
-SHORT = 192
-"""Rows of a contiguous group, padding included, up to which the padding is left out. Beyond, CTAs whose tiles have less to do drift apart,
-and take longer."""
 TAIL_ROWS, TAIL_DEPTH = 32, 2048
 """Tail rows of partial boxes, where rows of X have at least so many bytes."""
 

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..config.grouped import MN_SPAN, DynamicGroups, StaticGroups
-from ..config.parts import ClusterShape, Pingpong, Tile
+from ..config.parts import ClusterShape, Cooperative, Pingpong, Tile
 from ..problem.grouped import GroupProblem
 from .group_tile import LONGEST_FIRST, GroupTile, swapped
+from .grouped_tiles import SHORT
 
 PAIRS = StaticGroups(cluster=ClusterShape(1, 2))
 """Two CTAs next to each other share the tokens of their tiles."""
@@ -29,15 +30,18 @@ DRAWN, DRAWN_IN_PAIRS = DynamicGroups(), DynamicGroups(cluster=ClusterShape(1, 2
 
 def tiles(problem: GroupProblem) -> tuple[GroupTile, ...]:
     """What is chosen from for a product."""
-    step = MN_SPAN if problem.w_major == "mn" else 1
-    return _tiles(problem.promote, problem.options.layout == "contiguous", problem.as_rows, step)
+    step, contiguous = MN_SPAN if problem.w_major == "mn" else 1, problem.options.layout == "contiguous"
+    return _tiles(problem.promote, contiguous, contiguous and problem.mean <= SHORT, problem.as_rows, step)
 
 
 @functools.cache
-def _tiles(promoted: bool, contiguous: bool, as_rows: bool, step: int) -> tuple[GroupTile, ...]:
+def _tiles(promoted: bool, contiguous: bool, short: bool, as_rows: bool, step: int) -> tuple[GroupTile, ...]:
+    """`short`: only tiles that can leave padding out, however much of the rows it is."""
     found = [*(_promoted() if promoted else _plain())]
     if not contiguous:                                          # whose tiles count as full
         found += [*(_promoted_by_lengths() if promoted else _by_lengths())]
+    if short:
+        found = [each for each in found if isinstance(each.schedule, Cooperative) and each.scheduler.cluster.size == 1]
     return tuple(each for each in found if not (each.swap_ab and as_rows) and each.features(gated=False, quantised=False) % step == 0)
 
 

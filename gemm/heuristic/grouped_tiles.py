@@ -26,6 +26,9 @@ FEW, FEW_GATED = 64, 96
 """At most so many tokens a group, and with a gate, a product takes as long as reading its weights."""
 PREFILL = 512
 """Tokens a group of a prefill, at least."""
+SHORT = 192
+"""Rows of a contiguous group, padding included, up to which the padding is left out. Beyond, CTAs whose tiles have less to do drift apart,
+and take longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +303,6 @@ def best(tiles: CostedTiles, problem: GroupProblem, sms: int) -> CostedTile:
 
 
 __all__ = ["FEW", "FEWER_STAGES", "FEW_GATED", "FROM_TAIL_OF_MUCH", "MORE_BUFFERS", "NARROW", "PAIR", "PLAIN", "PLAIN_GATED", "PREFILL",
-           "PROMOTED", "QUANTISED", "SEVERAL", "SORTED", "SORTED_WAITING", "STATIC_BLOCKS", "THREE_WARPGROUPS", "WAITING", "WIDE",
+           "PROMOTED", "QUANTISED", "SEVERAL", "SHORT", "SORTED", "SORTED_WAITING", "STATIC_BLOCKS", "THREE_WARPGROUPS", "WAITING", "WIDE",
            "CostedTile", "CostedTiles", "as_second", "best", "between", "cost_of", "expects_sharing", "for_alike", "ordered",
            "static_gain", "static_pays", "tiles_of"]

@@ -43,8 +43,8 @@ from .grouped_tiles import FEW, tiles_of
 Forest = Literal["straddling", "few", "kinds"]
 FORESTS: tuple[Forest, ...] = get_args(Forest)
 GAIN, GAIN_OF_WHOLE, GAIN_OF_KINDS = 0.02, 0.08, 0.05
-"""What a tile must gain by the trees to take the place of the one that is chosen without them: where lines straddle and of contiguous
-groups; of few tokens where no line straddles; and of other kinds. The last two were measured with the extents of models."""
+"""What a tile must gain by the trees to take the place of the one that is chosen without them: where lines straddle; of few tokens where no
+line straddles; and of other kinds. Choices of the last two were measured with the extents of models."""
 STEPS = 4
 """Each doubling of the tokens a group has 2 ** STEPS steps, for which trees are asked once."""
 MOST_ANSWERS = 8
@@ -88,13 +88,22 @@ def tiles(problem: GroupProblem, card: Card) -> tuple[GroupTile, ...]:
     return tuple(dict.fromkeys((*of_few, *tiles_of_causes(widths_of(problem)), *further(), *costed)))
 
 
+def blocks_of(problem: GroupProblem) -> int:
+    """The blocks of contiguous groups, whose number is known; 0 of others."""
+    return math.ceil(problem.rows / CONTIGUOUS_ROWS) if problem.options.layout == "contiguous" else 0
+
+
 def features(problem: GroupProblem, some: tuple[GroupTile, ...], seen: Columns, clocks: Any) -> dict[str, Values]:
     """What a tree can ask about tiles: a number for each tile, or one for all. `clocks` [lengths, tiles] come from `clocks_of`."""
-    mean, groups, n, k, size = problem.mean, problem.groups, problem.n, problem.k, problem.x.bits / 8
+    mean, groups, n, k, size = problem.mean, problem.groups, problem.n * (1 + problem.options.gated), problem.k, problem.x.bits / 8
     own = {field.name: getattr(seen, field.name)[:, 0] for field in fields(seen)}
     rows, across, total = np.ceil(mean / own["tokens"]), np.ceil(n / own["features"]), clocks.sum(axis=0)
-    count = rows * across * groups
-    waves, moved = count / own["resident"], (mean * groups + groups * n) * k * size + mean * groups * n * problem.out.bits / 8
+    down, every = rows * groups, mean * groups
+    if blocks := blocks_of(problem):
+        every = blocks * CONTIGUOUS_ROWS
+        down = every / own["tokens"]
+    count = down * across
+    waves, moved = count / own["resident"], (every + groups * n) * k * size + every * problem.n * problem.out.bits / 8
     x, w = pitches(problem)
     return {
         "mean": log2(mean), "groups": log2(groups), "n": log2(n), "k": log2(k), "x line": gcd(x, LINE), "w line": gcd(w, LINE),
@@ -103,7 +112,7 @@ def features(problem: GroupProblem, some: tuple[GroupTile, ...], seen: Columns, 
         "full tokens": mean / (rows * own["tokens"]), "full features": n / (across * own["features"]), "waves": waves,
         "last wave": waves - np.floor(waves), "busy": np.minimum(waves, 1.0), "total": log2(total), "alike": log2(clocks[0] / total),
         "skewed": log2(clocks[-1] / total), "tile": log2(own["tokens"] * own["features"]), "bytes": log2(moved),
-        "intensity": log2(2 * mean * groups * n * k / moved), "all tiles": log2(count),
+        "intensity": log2(2 * every * n * k / moved), "all tiles": log2(count),
         "full clusters": across / (np.ceil(across / own["along_weights"]) * own["along_weights"]),
         **(grouped_kinds.kind(problem, some) if forest_of(problem) == "kinds" else {})}
 
@@ -111,8 +120,8 @@ def features(problem: GroupProblem, some: tuple[GroupTile, ...], seen: Columns, 
 def judged(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> tuple[Any, Any]:
     """The clocks of a launch by the causes, in the mean over the lengths that are counted, and the features [tiles, NAMES]."""
     seen = _columns(some, problem.x.bits, card)
-    if problem.options.layout == "contiguous":                  # whose number of blocks is known
-        clocks = clocks_of_lengths(problem, seen, (CONTIGUOUS_ROWS,) * math.ceil(problem.rows / CONTIGUOUS_ROWS), card)[None]
+    if blocks := blocks_of(problem):
+        clocks = clocks_of_lengths(problem, seen, (CONTIGUOUS_ROWS,) * blocks, card)[None]
     else:
         clocks = clocks_of(problem, seen, card)
     found, names = features(problem, some, seen, clocks), names_of(forest_of(problem))
@@ -140,8 +149,9 @@ def of_card(card: Card, forest: Forest) -> Trees:
 
 
 def takes(problem: GroupProblem) -> bool:
-    """Whether trees learn from such products, and choose for them: with results of 16 bits that are stored as they are multiplied, or after
-    a gate. Of groups of few tokens, those in 16 bits with nothing fused, and contiguous ones."""
+    """Whether trees learn from such products, and choose for them: results of 16 bits, without scales, with one of each group or with those
+    of blocks that producers copy, and with a gate or not. Of groups of few tokens, those in 16 bits with nothing fused, and contiguous
+    ones."""
     options, layout = problem.options, problem.options.layout
     stored = problem.by_element or problem.scatter or problem.gathered or problem.quantised or problem.out.bits != 16
     if problem.empty or stored or options.order or not (layout in COUNTED or layout == "contiguous"):
@@ -150,7 +160,9 @@ def takes(problem: GroupProblem) -> bool:
         return True
     if 2 * problem.mean * problem.groups * problem.n * (1 + options.gated) * problem.k > LARGEST:
         return False
-    if problem.promote and not (problem.scales_in_shared and problem.gate_step >= LEAST_STEP):
+    if problem.vectors or problem.gate_step < LEAST_STEP:
+        return False
+    if problem.promote and not (problem.scales_in_shared and problem.scales_by_producer):
         return False
     return problem.w_major == "k" if layout == "contiguous" else not few(problem)
 
@@ -188,9 +200,8 @@ class Question:
 
     @classmethod
     def of(cls, own: GroupTile, problem: GroupProblem, card: Card) -> Question:
-        blocks = math.ceil(problem.rows / CONTIGUOUS_ROWS) if problem.options.layout == "contiguous" else 0
         return cls(own, rounded(problem.mean), problem.groups, problem.n, problem.k, problem.operands, problem.promote, problem.as_rows,
-                   pitches(problem), blocks, card, problem)
+                   pitches(problem), blocks_of(problem), card, problem)
 
     @property
     def asked(self) -> GroupProblem:
@@ -219,7 +230,7 @@ def better(problem: GroupProblem, own: GroupTile, card: Card) -> tuple[GroupTile
 def gains(problem: GroupProblem, said: float, own: float) -> bool:
     """Whether the logarithm of a tile's clocks is enough below that of the choice without trees."""
     least = {"straddling": GAIN, "few": GAIN if straddles(problem) else GAIN_OF_WHOLE,
-             "kinds": GAIN if problem.options.layout == "contiguous" else GAIN_OF_KINDS}
+             "kinds": GAIN_OF_KINDS}
     return said < own + math.log(1 - least[forest_of(problem)])
 
 

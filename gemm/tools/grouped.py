@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "tensormap, with block scales shared or overlap; any settings as of --set: "
                         "\"tile.BN=128+scheduler=DynamicGroups,tile.BM=64\"; tiles: each tile that is chosen from. Of --sweep: tiles, "
                         "those that the trees of a card choose from")
-    parser.add_argument("--layout", choices=("cu_seqlens", "contiguous"), default="cu_seqlens", help="of --sweep: of the groups")
+    parser.add_argument("--layout", choices=("cu_seqlens", "contiguous"), default="cu_seqlens", help="of --sweep: how groups lie in x")
     parser.add_argument("--w-major", choices=("k", "mn"), default="k", help="of --sweep: mn: weights are contiguous along N")
     parser.add_argument("--rounds", type=positive, help="of --compare")
     parser.add_argument("--table", metavar="FILE", help="print what --compare wrote there as Markdown instead")
@@ -96,10 +96,16 @@ def _tabled(name: str) -> str:
 def _measure(options: argparse.Namespace) -> int:
     from .bench import grouped as bench
 
+    if not options.sweep and (options.layout, options.w_major) != ("cu_seqlens", "k"):
+        raise UsageError("--layout and --w-major are of --sweep")
     path = Path(options.json) if options.json and options.json != "-" else None
     kinds = tuple(word for word in options.kinds.split(",") if word)
     chosen = parse(options.cases, kinds) if options.cases else cases(kinds, (False,) if options.sweep else (False, True))
     if options.sweep:
+        if options.w_major == "mn" and any(one.kind != "bf16" or one.gated for one in chosen):
+            raise UsageError("--w-major mn: weights lie along N in bf16 without a gate: give --kinds bf16, or such --cases")
+        if options.layout == "contiguous" and any(one.quantised for one in chosen):
+            raise UsageError("--layout contiguous: quantised results are not measured so")
         names = bench.names_of(options.variants)
         if names not in ((), (bench.TILES,)):
             raise UsageError(f"--variants {options.variants}: a sweep has every candidate, or with --variants {bench.TILES} every tile "

@@ -141,7 +141,7 @@ def told(some: Tiles, said: Any) -> Iterator[str]:
 
 
 def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = None, *, further: bool = False) -> int:
-    """0: grown and kept, of groups of few tokens, of others, or of both. 1: the trees choose no better than what is chosen without them, or
+    """0: some forest was grown and kept. 1: the trees choose no better than what is chosen without them, or
     than those that the card has, and nothing is kept. Raises DataError where no product is one that trees learn from."""
     found = {forest: some for forest in FORESTS
              if (some := measured(sweeps, card, of_card(card, forest) if further else NONE, forest)) is not None}
