@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 from statistics import geometric_mean
@@ -12,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxkit.cards import CARDS, H200
-from ptxkit.gemm.config.grouped import GroupedConfig
-from ptxkit.gemm.config.parts import Cooperative, Tile
+from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, GroupOperands, StaticGroups, SwapAB, TokensAsRows
+from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Cooperative, Tile
 from ptxkit.gemm.heuristic import grouped_kinds, grouped_trees
 from ptxkit.gemm.heuristic.group_tile import GroupTile
 from ptxkit.gemm.heuristic.grouped import alone, heuristic, untaught
@@ -117,6 +118,31 @@ def measured() -> GroupProblem:
 def test_other_products_have_no_trees(problem: GroupProblem, why: str) -> None:
     assert grouped_trees.takes(measured())
     assert not grouped_trees.takes(problem), why
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("layout", ["cu_seqlens", "contiguous"])
+def test_trees_are_told_the_tiles_of_a_product(layout: Any, gated: bool) -> None:
+    """With a gate, a tile has both projections; contiguous groups have as many blocks as their rows say, whatever mean is given."""
+    arrays = arrays_of(Case(16, 300, 2048, 1024, gated=gated), layout)
+    for mean in (None, 700):
+        problem = GroupProblem(arrays, GroupOptions(layout, gated, mean_tokens=mean))
+        some = grouped_kinds.tiles(problem)
+        _, told = grouped_trees.judged(problem, some, H200)
+        count = 2.0 ** told[:, grouped_trees.names_of("kinds").index("all tiles")]
+        for tile, tiles in zip(some, count, strict=True):
+            across = -(-problem.n // tile.features(gated, quantised=False))
+            down = problem.rows / tile.tile_tokens if layout == "contiguous" else 16 * math.ceil(problem.mean / tile.tile_tokens)
+            assert tiles == pytest.approx(down * across), tile
+
+
+@pytest.mark.parametrize(("scheduler", "swap"), [(DynamicGroups(cluster=ClusterShape(1, 2)), False),
+                                                 (StaticGroups(cluster=ClusterShape(2, 1)), False),
+                                                 (StaticGroups(cluster=ClusterShape(1, 2)), True)])
+def test_ctas_of_contiguous_groups_share_rows_alone(scheduler: Any, swap: bool) -> None:
+    """Blocks next to each other may be of two groups, and a counter would give both CTAs the first one's tile."""
+    with pytest.raises(ConfigError, match=r"contiguous groups need clusters whose CTAs share the tokens, .* and StaticGroups\(\)"):
+        GroupedConfig(GroupOperands(layout="contiguous"), SwapAB() if swap else TokensAsRows(), Tile(128, 128), scheduler=scheduler)
 
 
 def test_contiguous_groups_are_asked_about_by_their_blocks() -> None:
