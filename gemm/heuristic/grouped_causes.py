@@ -22,7 +22,7 @@ from ..config.budget import STAGE_BYTES, default_warpgroups
 from ..config.grouped import DynamicGroups, StaticGroups, SwapAB
 from ..config.parts import ClusterShape, Cooperative, Pingpong, Swizzle, Tile
 from ..problem.grouped import GroupProblem
-from ..scheduler.group_table import COUNTED
+from ..scheduler.group_table import CONTIGUOUS_ROWS, COUNTED
 from .costs import LINE, of_card
 from .group_tile import GroupTile, swapped
 from .grouped_lines import pitches, straddles
@@ -193,8 +193,11 @@ def chooses(problem: GroupProblem) -> bool:
 
 
 def clocks_of(problem: GroupProblem, seen: Columns, card: Card, most: Any = None) -> Any:
-    """The clocks of a launch for lengths that are alike and for some that are not, [lengths, tiles]. `most`: as of `clocks`."""
-    return np.stack([clocks(problem, seen, each, card, most) for each in _lengths(max(1, round(problem.mean)), problem.groups)])
+    """The clocks of a launch for lengths that are alike and for some that are not, [lengths, tiles]; for contiguous groups, whose number of
+    blocks is known, only for that. `most`: as of `clocks`."""
+    contiguous = problem.options.layout == "contiguous"
+    lengths = ((CONTIGUOUS_ROWS,) * problem.blocks,) if contiguous else _lengths(max(1, round(problem.mean)), problem.groups)
+    return np.stack([clocks(problem, seen, each, card, most) for each in lengths])
 
 
 @functools.lru_cache(64)

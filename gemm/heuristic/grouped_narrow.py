@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -135,8 +134,6 @@ def clocks(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> An
         gated = problem.options.gated
         features = [[each.features(gated, quantised=True) * (1 + gated)] for each in some]
         seen = replace(seen, features=np.array(features, np.float64))
-    if problem.options.layout == "contiguous":
-        return grouped_causes.clocks(problem, seen, (CONTIGUOUS_ROWS,) * math.ceil(problem.rows / CONTIGUOUS_ROWS), card)
     return grouped_causes.clocks_of(problem, seen, card).mean(axis=0)
 
 
@@ -181,7 +178,7 @@ def _seen(problem: GroupProblem) -> GroupProblem:
     if problem.options.layout != "contiguous":
         return problem
     problem = copy.copy(problem)
-    problem.groups, problem.mean = math.ceil(problem.rows / CONTIGUOUS_ROWS), float(CONTIGUOUS_ROWS)
+    problem.groups, problem.mean = problem.blocks, float(CONTIGUOUS_ROWS)
     return problem
 
 

@@ -297,7 +297,7 @@ def static_pays(tile: GroupTile, problem: GroupProblem) -> bool:
 def best(tiles: CostedTiles, problem: GroupProblem, sms: int) -> CostedTile:
     """The tile for groups of the expected size, or for all blocks of contiguous groups."""
     alike = (math.ceil(problem.mean),) * problem.groups if problem.options.layout != "contiguous" else \
-        (CONTIGUOUS_ROWS,) * math.ceil(problem.rows / CONTIGUOUS_ROWS)
+        (CONTIGUOUS_ROWS,) * problem.blocks
     groups = on_host(alike, sms)
     return min(tiles, key=lambda each: cost_of(for_alike(each, problem), problem).time(groups, problem.n))
 

@@ -34,7 +34,6 @@ from .corrections import NONE, Trees, log2
 from .costs import LINE, fit_path
 from .group_tile import GroupTile
 from .grouped_causes import Columns, bare, clocks_of, widths_of
-from .grouped_causes import clocks as clocks_of_lengths
 from .grouped_causes import tiles as tiles_of_causes
 from .grouped_kinds import LARGEST, LEAST_STEP
 from .grouped_lines import pitches, straddles
@@ -48,7 +47,7 @@ line straddles; and of other kinds. Choices of the last two were measured with t
 STEPS = 4
 """Each doubling of the tokens a group has 2 ** STEPS steps, for which trees are asked once."""
 MOST_ANSWERS = 8
-"""The fastest tiles, of which the first that a problem can have is taken."""
+"""How many tiles an answer has at most. The first of them that the problem can have is taken."""
 WIDEST_STEP, LEAST = 64, 2.0 ** -20
 """The most tokens in a step: tiles of 64, 128, 192 and 256 tokens have a whole number of such steps. And the fewest tokens that trees are
 asked about."""
@@ -88,19 +87,14 @@ def tiles(problem: GroupProblem, card: Card) -> tuple[GroupTile, ...]:
     return tuple(dict.fromkeys((*of_few, *tiles_of_causes(widths_of(problem)), *further(), *costed)))
 
 
-def blocks_of(problem: GroupProblem) -> int:
-    """The blocks of contiguous groups, whose number is known; 0 of others."""
-    return math.ceil(problem.rows / CONTIGUOUS_ROWS) if problem.options.layout == "contiguous" else 0
-
-
 def features(problem: GroupProblem, some: tuple[GroupTile, ...], seen: Columns, clocks: Any) -> dict[str, Values]:
     """What a tree can ask about tiles: a number for each tile, or one for all. `clocks` [lengths, tiles] come from `clocks_of`."""
     mean, groups, n, k, size = problem.mean, problem.groups, problem.n * (1 + problem.options.gated), problem.k, problem.x.bits / 8
     own = {field.name: getattr(seen, field.name)[:, 0] for field in fields(seen)}
     rows, across, total = np.ceil(mean / own["tokens"]), np.ceil(n / own["features"]), clocks.sum(axis=0)
     down, every = rows * groups, mean * groups
-    if blocks := blocks_of(problem):
-        every = blocks * CONTIGUOUS_ROWS
+    if problem.options.layout == "contiguous":                  # whose number of blocks is known
+        every = problem.blocks * CONTIGUOUS_ROWS
         down = every / own["tokens"]
     count = down * across
     waves, moved = count / own["resident"], (every + groups * n) * k * size + every * problem.n * problem.out.bits / 8
@@ -120,10 +114,7 @@ def features(problem: GroupProblem, some: tuple[GroupTile, ...], seen: Columns, 
 def judged(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> tuple[Any, Any]:
     """The clocks of a launch by the causes, in the mean over the lengths that are counted, and the features [tiles, NAMES]."""
     seen = _columns(some, problem.x.bits, card)
-    if blocks := blocks_of(problem):
-        clocks = clocks_of_lengths(problem, seen, (CONTIGUOUS_ROWS,) * blocks, card)[None]
-    else:
-        clocks = clocks_of(problem, seen, card)
+    clocks = clocks_of(problem, seen, card)
     found, names = features(problem, some, seen, clocks), names_of(forest_of(problem))
     return clocks.mean(axis=0), np.stack([np.broadcast_to(found[name], len(some)) for name in names], axis=1).astype(np.float64)
 
@@ -134,8 +125,8 @@ def _columns(some: tuple[GroupTile, ...], bits: int, card: Card) -> Columns:
 
 
 def path_of(card: Card, forest: Forest, output: Path | None = None) -> Path:
-    """The file with some trees of a card, or the one that a fit writes if it is given an `output`. Those of straddling rows are there, the
-    others in files beside it."""
+    """The file that has a forest of a card. A fit may write to an `output` instead. The forest of straddling rows has that very path, the
+    other two have files beside it."""
     path = fit_path(card.name)
     path = path.with_name(f"{path.stem}.grouped.json") if output is None else output
     return path if forest == "straddling" else path.with_name(f"{path.stem}-{forest}{path.suffix}")
@@ -194,14 +185,14 @@ class Question:
     promoted: bool
     as_rows: bool
     pitches: tuple[int, int]
-    blocks: int                                 # of contiguous groups
+    blocks: int
     card: Card
     problem: GroupProblem = field(compare=False)
 
     @classmethod
     def of(cls, own: GroupTile, problem: GroupProblem, card: Card) -> Question:
         return cls(own, rounded(problem.mean), problem.groups, problem.n, problem.k, problem.operands, problem.promote, problem.as_rows,
-                   pitches(problem), blocks_of(problem), card, problem)
+                   pitches(problem), problem.blocks if problem.options.layout == "contiguous" else 0, card, problem)
 
     @property
     def asked(self) -> GroupProblem:
@@ -229,8 +220,7 @@ def better(problem: GroupProblem, own: GroupTile, card: Card) -> tuple[GroupTile
 
 def gains(problem: GroupProblem, said: float, own: float) -> bool:
     """Whether the logarithm of a tile's clocks is enough below that of the choice without trees."""
-    least = {"straddling": GAIN, "few": GAIN if straddles(problem) else GAIN_OF_WHOLE,
-             "kinds": GAIN_OF_KINDS}
+    least = {"straddling": GAIN, "few": GAIN if straddles(problem) else GAIN_OF_WHOLE, "kinds": GAIN_OF_KINDS}
     return said < own + math.log(1 - least[forest_of(problem)])
 
 

@@ -20,7 +20,7 @@ from ..collective.thread_scales import BLOCK
 from ..config.grouped import CAPACITIES, GroupedConfig, GroupOperands, StagedGroups
 from ..config.grouped_parts import Scatter, Vectors
 from ..config.parts import BlockScaled, Promoted, Promotion, ScaleLoad, Sums, TensorCoreSums, ThreadScaled
-from ..scheduler.group_table import MOST_CONTIGUOUS, Layout
+from ..scheduler.group_table import CONTIGUOUS_ROWS, MOST_CONTIGUOUS, Layout
 from ..scheduler.grouped import ORDERS, Order
 from .dense import MOST_EXTENT, Lines, check_forwards, short
 from .lines import settled_strides
@@ -147,6 +147,11 @@ class GroupProblem:
         size = self.out.bits // 8
         return {"groups": self.groups, "pitch": self.pitch, "row_bytes": self.n * size, "row_stride": out.strides[-2] * size,
                 "group_stride": out.strides[0] * size if len(out.shape) == 3 else 0}
+
+    @property
+    def blocks(self) -> int:
+        """The blocks of CONTIGUOUS_ROWS that the rows of contiguous groups fill."""
+        return -(-self.rows // CONTIGUOUS_ROWS)
 
     @property
     def capacity(self) -> int:

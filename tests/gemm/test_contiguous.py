@@ -116,7 +116,7 @@ def test_rows_of_groups_have_the_same_bits_with_padding_and_without() -> None:
 @pytest.mark.parametrize("name", TILES)
 @pytest.mark.parametrize(("last", "used"), [(1, 1), (40, 40), (100, 100), (100, 30), (70, 65)])
 def test_the_last_block_may_be_short(name: str, left_out: bool, last: int, used: int) -> None:
-    """Its numbers of groups end with the rows, of which there are no more to read. Of its rows some may be padding."""
+    """There are as many numbers of groups as rows: a kernel must not read further. The last rows of the block may be padding."""
     rows = CONTIGUOUS_ROWS + last
     source = np.random.default_rng(last)
     x, w = (source.standard_normal(shape, np.float32).astype(BF16) for shape in ((rows, 64), (2, 64, 64)))
@@ -152,7 +152,7 @@ def test_a_block_whose_first_row_has_no_group_is_skipped(name: str, left_out: bo
 
 
 def test_groups_are_as_many_as_a_word_has_room_for() -> None:
-    """Beside the number of a group it has the pieces of its rows."""
+    """The same word also says how many pieces of rows a block uses."""
     assert of_blocks(2, MOST_CONTIGUOUS, 8, 64, "bf16").groups == MOST_CONTIGUOUS
     with pytest.raises(LaunchError, match=r"268,435,457 groups: .* take group_gemm with cu_seqlens"):
         of_blocks(2, MOST_CONTIGUOUS + 1, 8, 64, "bf16")
