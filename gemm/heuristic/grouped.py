@@ -103,7 +103,7 @@ def usual_tile(problem: GroupProblem, card: Card) -> GroupTile:
     """The tile that a product has without trees, and where no CTAs share a K. Not of numbered rows."""
     if problem.options.layout == "contiguous":
         return _usual_of_blocks(problem, card)
-    return without_cost(_usual(problem, card))
+    return _at_once(without_cost(_usual(problem, card)), problem, card)
 
 
 def _usual(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
@@ -123,14 +123,14 @@ def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig
     chosen = _usual(problem, card)
     straddling = grouped_trees.forest_of(problem) == "straddling"      # the only trees that have seen products whose K CTAs share
     streamed = None if straddling else grouped_stream.better(without_cost(chosen), problem, card)
-    if taught and streamed is None:
-        chosen = _by_trees(without_cost(chosen), problem, card) or chosen
+    taken = _by_trees(_at_once(without_cost(chosen), problem, card), problem, card) if taught and streamed is None else None
+    chosen = taken or chosen
     if straddling:
         streamed = grouped_stream.better(without_cost(chosen), problem, card)
     if streamed is not None:
         return _configured(streamed, problem, replace(loads_of(problem), l2_prefetch_stages=0))
     if isinstance(chosen, GroupTile):
-        return _configured(_at_once(chosen, problem, card), problem)
+        return _configured(taken or _at_once(chosen, problem, card), problem)
     config = _configured(chosen.tile, problem)
     if problem.options.layout not in COUNTED or problem.scatter:
         return config
@@ -149,11 +149,12 @@ def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig
 
 
 def _at_once(tile: GroupTile, problem: GroupProblem, card: Card) -> GroupTile:
-    """The tile for CTAs that know theirs, where few tokens leave some without one: they need not wait for a counter. Where a card has trees
-    they have chosen between both."""
+    """The tile for CTAs that know theirs, where few tokens leave some without one: they need not wait for a counter. In 16 bits, with nothing
+    fused, the trees of a card that has some choose between both."""
     if problem.mean > FEW or not isinstance(tile.scheduler, DynamicGroups) or problem.options.order:
         return tile
-    if grouped_trees.chooses(problem, card) or tile.waves(problem, card) > AT_ONCE:
+    by_trees = grouped_trees.forest_of(problem) == "few" and grouped_trees.chooses(problem, card)
+    if by_trees or tile.waves(problem, card) > AT_ONCE:
         return tile
     return replace(tile, scheduler=StaticGroups(order=tile.scheduler.order, cluster=tile.scheduler.cluster))
 

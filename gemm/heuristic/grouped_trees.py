@@ -2,13 +2,13 @@
 that they put first, if it gains enough.
 
 The trees have the form of those in `corrections`. Their answers are added up to the logarithm of a factor, which corrects the clocks that
-`grouped_causes` gives a tile. There are three forests. Products in 16 bits with nothing fused have one for groups of up to 2 FEW tokens,
-with tiles of their own (`grouped_few`), and one for rows that straddle lines. All other kinds of longer groups, and contiguous groups, have
-the third (`grouped_kinds`). The host does not know the lengths, so the trees ask about the mean length alone. They hold for the card that
-was measured: on an H100 those of an H200 chose worse than no trees.
+`grouped_causes` gives a tile. There are four forests. Products in 16 bits with nothing fused have one for groups of up to 2 FEW tokens,
+with tiles of their own (`grouped_few`), and one for rows that straddle lines. All other kinds have one for such groups of few tokens, and
+one for longer groups and for contiguous ones (`grouped_kinds`). The host does not know the lengths, so the trees ask about the mean length
+alone. They hold for the card that was measured: on an H100 those of an H200 chose worse than no trees.
 
 `python -m ptxkit.gemm fit --grouped` grows them from what `grouped --sweep --variants tiles` measured, and keeps them in
-`gemm/cards/fits/NAME.grouped.json`, `NAME.grouped-few.json` and `NAME.grouped-kinds.json`.
+`gemm/cards/fits/NAME.grouped.json`, and in files beside it that end in `-few.json`, `-kinds.json` and `-few-kinds.json`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ from .grouped_kinds import LARGEST, LEAST_STEP
 from .grouped_lines import pitches, straddles
 from .grouped_tiles import FEW, tiles_of
 
-Forest = Literal["straddling", "few", "kinds"]
+Forest = Literal["straddling", "few", "kinds", "few-kinds"]
 FORESTS: tuple[Forest, ...] = get_args(Forest)
-GAIN, GAIN_OF_WHOLE, GAIN_OF_KINDS = 0.02, 0.08, 0.05
-"""What a tile must gain by the trees to take the place of the one that is chosen without them: where lines straddle; of few tokens where no
-line straddles; and of other kinds. Choices of the last two were measured with the extents of models."""
+OF_KINDS = ("kinds", "few-kinds")
+"""The forests that are told the kind of a product."""
+GAIN, GAIN_OF_WHOLE, GAIN_OF_LONGER, GAIN_OF_KINDS, GAIN_OF_BLOCKS = 0.02, 0.03, 0.08, 0.05, 0.01
+"""What a tile must gain by the trees to take the place of the one that is chosen without them: where lines straddle; where none does, with
+up to FEW tokens, and with more of the few; of other kinds; and of contiguous groups, whose number of blocks is known."""
 STEPS = 4
 """Each doubling of the tokens a group has 2 ** STEPS steps, for which trees are asked once."""
 MOST_ANSWERS = 8
@@ -71,7 +73,7 @@ def few(problem: GroupProblem) -> bool:
 def forest_of(problem: GroupProblem) -> Forest:
     """The trees that know such products, if any do."""
     if not bare(problem) or problem.w_major != "k":
-        return "kinds"
+        return "few-kinds" if few(problem) and problem.options.layout != "contiguous" else "kinds"
     return "few" if few(problem) else "straddling" if straddles(problem) else "kinds"
 
 
@@ -80,8 +82,8 @@ def tiles(problem: GroupProblem, card: Card) -> tuple[GroupTile, ...]:
     if forest_of(problem) == "kinds":
         counted = () if problem.options.layout == "contiguous" else (each.tile for each in tiles_of(problem, card))
         return tuple(dict.fromkeys((*grouped_kinds.tiles(problem), *counted)))
-    of_few = grouped_few.tiles(problem.mean) if few(problem) else ()
-    if problem.mean <= FEW:
+    of_few = grouped_few.tiles(problem.mean, problem.x.bits, promoted=problem.promote) if few(problem) else ()
+    if problem.mean <= FEW or forest_of(problem) == "few-kinds":
         return of_few
     costed = () if of_few else (each.tile for each in tiles_of(problem, card))
     return tuple(dict.fromkeys((*of_few, *tiles_of_causes(widths_of(problem)), *further(), *costed)))
@@ -108,7 +110,7 @@ def features(problem: GroupProblem, some: tuple[GroupTile, ...], seen: Columns, 
         "skewed": log2(clocks[-1] / total), "tile": log2(own["tokens"] * own["features"]), "bytes": log2(moved),
         "intensity": log2(2 * every * n * k / moved), "all tiles": log2(count),
         "full clusters": across / (np.ceil(across / own["along_weights"]) * own["along_weights"]),
-        **(grouped_kinds.kind(problem, some) if forest_of(problem) == "kinds" else {})}
+        **(grouped_kinds.kind(problem, some) if forest_of(problem) in OF_KINDS else {})}
 
 
 def judged(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> tuple[Any, Any]:
@@ -141,13 +143,13 @@ def of_card(card: Card, forest: Forest) -> Trees:
 
 def takes(problem: GroupProblem) -> bool:
     """Whether trees learn from such products, and choose for them: results of 16 bits, without scales, with one of each group or with those
-    of blocks that producers copy, and with a gate or not. Of groups of few tokens, those in 16 bits with nothing fused, and contiguous
-    ones."""
+    of blocks that producers copy, and with a gate or not. Weights of few tokens, and of contiguous groups, lie along K; and few tokens are
+    rows or columns, whichever is faster."""
     options, layout = problem.options, problem.options.layout
     stored = problem.by_element or problem.scatter or problem.gathered or problem.quantised or problem.out.bits != 16
     if problem.empty or stored or options.order or not (layout in COUNTED or layout == "contiguous"):
         return False
-    if forest_of(problem) != "kinds":
+    if forest_of(problem) not in OF_KINDS:
         return True
     if 2 * problem.mean * problem.groups * problem.n * (1 + options.gated) * problem.k > LARGEST:
         return False
@@ -155,7 +157,9 @@ def takes(problem: GroupProblem) -> bool:
         return False
     if problem.promote and not (problem.scales_in_shared and problem.scales_by_producer):
         return False
-    return problem.w_major == "k" if layout == "contiguous" else not few(problem)
+    if forest_of(problem) == "few-kinds":                       # whose tiles may have the tokens as columns
+        return problem.w_major == "k" and not problem.as_rows
+    return problem.w_major == "k" or layout != "contiguous"
 
 
 def chooses(problem: GroupProblem, card: Card) -> bool:
@@ -220,13 +224,22 @@ def better(problem: GroupProblem, own: GroupTile, card: Card) -> tuple[GroupTile
 
 def gains(problem: GroupProblem, said: float, own: float) -> bool:
     """Whether the logarithm of a tile's clocks is enough below that of the choice without trees."""
-    least = {"straddling": GAIN, "few": GAIN if straddles(problem) else GAIN_OF_WHOLE, "kinds": GAIN_OF_KINDS}
-    return said < own + math.log(1 - least[forest_of(problem)])
+    return said < own + math.log(1 - _gain(problem))
+
+
+def _gain(problem: GroupProblem) -> float:
+    if problem.options.layout == "contiguous":
+        return GAIN_OF_BLOCKS
+    if forest_of(problem) in OF_KINDS:
+        return GAIN_OF_KINDS
+    if straddles(problem):
+        return GAIN
+    return GAIN_OF_WHOLE if problem.mean <= FEW else GAIN_OF_LONGER
 
 
 def names_of(forest: Forest) -> tuple[str, ...]:
     """What the trees of a forest can ask about, in the order of the files."""
-    return (*NAMES, *grouped_kinds.NAMES) if forest == "kinds" else NAMES
+    return (*NAMES, *grouped_kinds.NAMES) if forest in OF_KINDS else NAMES
 
 
 NAMES = ("mean", "groups", "n", "k", "x line", "w line", "y line", *(field.name for field in fields(Columns)), "sorted", "given stages",

@@ -36,7 +36,8 @@ GROWTH = Growth(900, 7, 0.1)
 PRODUCTS: dict[Forest, str] = {
     "straddling": f"16 bits, more than {2 * FEW} tokens a group, rows that straddle lines",
     "few": f"16 bits, up to {2 * FEW} tokens a group",
-    "kinds": f"other kinds of more than {2 * FEW} tokens a group, and contiguous groups"}
+    "kinds": f"other kinds of more than {2 * FEW} tokens a group, and contiguous groups",
+    "few-kinds": f"other kinds of up to {2 * FEW} tokens a group"}
 """What each forest is about."""
 
 
