@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import geometric_mean
 from typing import Any
 
@@ -75,25 +75,47 @@ def far(times: Sequence[float]) -> str:
     return f"{geometric_mean(times):.3f} ({percentile(times, 0.95):.2f}, {max(times):.2f})"
 
 
-def kinds_table() -> str:
-    """Groups whose tiles the third forest chooses, each by trees that have not seen it."""
-    lines = header("products | n | over the fastest measured, without trees: mean (95th percentile, most) | with trees | "
-                   "more than 3 % slower than without | DeepGEMM / ours without trees: mean (least) | with trees")
-    learned: dict[str, list[Any]] = record(KINDS)["learned"]
+def kinds_table(section: str, *, beside: bool = True) -> str:
+    """Groups of other kinds, each chosen for by trees that have not seen it."""
+    title = ("products | n | over the fastest measured, without trees: mean (95th percentile, most) | with trees | "
+             "more than 3 % slower than without")
+    lines = header(title + " | DeepGEMM / ours without trees: mean (least) | with trees" * beside)
+    learned: dict[str, list[Any]] = record(KINDS)[section]
     for kind, found in sorted(learned.items()):
-        before, after = (far([row[place] / row[3] for row in found]) for place in (1, 2))
-        slower, beside = sum(row[2] > 1.03 * row[1] for row in found), [row for row in found if len(row) > 4]
-        cells = ["", ""]
-        if beside:
-            cells = [f"{geometric_mean(ratios):.3f} ({min(ratios):.3f})"
-                     for ratios in ([row[4] / row[place] for row in beside] for place in (1, 2))]
-        lines.append(f"| {kind} | {len(found)} | {before} | {after} | {slower} | {' | '.join(cells)} |")
+        slower = sum(row[2] > 1.03 * row[1] for row in found)
+        cells = [str(len(found)), *(far([row[place] for row in found]) for place in (1, 2)), str(slower)]
+        theirs = [row for row in found if len(row) > 3]
+        for place in (1, 2) if beside else ():
+            ratios = [row[3] / row[place] for row in theirs]
+            cells.append(f"{geometric_mean(ratios):.3f} ({min(ratios):.3f})" if ratios else "")
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
     return block(lines)
 
 
-def kinds_first(of: Callable[[Sequence[float]], str]) -> Figure:
-    """Of the sample that was fresh for the first trees: the time with them over that without. Extents of models are not in it."""
-    return lambda: of([now / before for product, before, now in record(KINDS)["first trees"] if "drawn" in product])
+def fresh_table() -> str:
+    """Products that were fresh for the trees of one time: how far the choice was from the fastest tile."""
+    lines = header("products | n | over the fastest measured, without trees: mean (most) | with trees | more than 3 % slower than "
+                   "without | most, beside that")
+    found = record(KINDS)["fresh"]
+    for what in ("contiguous", "lengths read by the kernel"):
+        count, before, most, now, most_now, slower, worst = found[what]
+        lines.append(f"| {what} | {count} | {before:.3f} ({most:.2f}) | {now:.3f} ({most_now:.2f}) | {slower} | {worst:.2f} |")
+    return block(lines)
+
+
+def fresh_few_table() -> str:
+    """Products of up to 128 tokens that were fresh for the trees and have another tile."""
+    lines = header(f"products | other tile | {BESIDE}")
+    kinds: dict[str, list[float]] = {}
+    for product, before, now in record(KINDS)["fresh few tokens"]["rows"]:
+        kinds.setdefault(product.partition(":")[2].replace(":", " "), []).append(now / before)
+    lines += [f"| {kind} | {beside_before(ratios)} |" for kind, ratios in sorted(kinds.items())]
+    return block(lines)
+
+
+def fresh_blocks(place: int, form: str = ".3f") -> Figure:
+    """Of contiguous groups that were fresh: how many, the mean and the most of the trees before, the same now, and how many lose."""
+    return lambda: format(record(KINDS)["fresh blocks"]["contiguous"][place], form)
 
 
 def columns_table() -> str:
@@ -107,10 +129,12 @@ def columns_table() -> str:
 
 
 FIGURES: dict[str, Figure] = {"choices.groups": groups_table, "choices.along-k": along_k_table, "choices.block-scales": scales_table,
-                              "choices.contiguous": contiguous_table, "choices.columns": columns_table, "kinds.table": kinds_table,
+                              "choices.contiguous": contiguous_table, "choices.columns": columns_table,
+                              "kinds.table": lambda: kinds_table("learned"),
+                              "kinds.few.table": lambda: kinds_table("few tokens", beside=False), "kinds.fresh": fresh_table,
+                              "kinds.fresh.few": fresh_few_table,
                               "kinds.contiguous": lambda: str(record(KINDS)["pairs"]["contiguous products"]),
                               "kinds.pairs": lambda: str(record(KINDS)["pairs"]["fastest"]),
-                              "kinds.first.count": kinds_first(lambda found: str(len(found))),
-                              "kinds.first.mean": kinds_first(lambda found: f"{geometric_mean(found):.3f}"),
-                              "kinds.first.most": kinds_first(lambda found: f"{max(found):.2f}"),
-                              "kinds.first.slower": kinds_first(lambda found: str(sum(each > 1.03 for each in found)))}
+                              "kinds.blocks.count": fresh_blocks(0, "d"), "kinds.blocks.before": fresh_blocks(1),
+                              "kinds.blocks.now": fresh_blocks(3), "kinds.blocks.most": fresh_blocks(4, ".2f"),
+                              "kinds.blocks.slower": fresh_blocks(5, "d")}

@@ -128,7 +128,7 @@ def deep_gemm_table(name: str = DEEP_GEMM) -> str:
             if ours not in columns:
                 continue
             found = {row[0]: row[columns.index(theirs)] / row[columns.index(ours)] for row in record(name)["rows"]
-                     if f":{kind}:" in row[0] and row[columns.index(theirs)]}
+                     if f":{kind}:" in row[0] and row[columns.index(theirs)] and row[columns.index(ours)]}
             least, all_ = min(found, key=found.__getitem__), list(found.values())
             lines.append(f"| {kind} | {layout} | {len(all_)} | {geometric_mean(all_):.3f} | {percentile(all_, 0.05):.3f} | "
                          f"{found[least]:.3f} | {least.partition(':')[0]} |")

@@ -149,7 +149,7 @@ def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig
 
 
 def _at_once(tile: GroupTile, problem: GroupProblem, card: Card) -> GroupTile:
-    """The tile for CTAs that know theirs, where few tokens leave some without one: they need not wait for a counter. In 16 bits, with nothing
+    """The tile for CTAs that know theirs, where few tokens leave some without one: they need not wait for a counter. In 16 bits, nothing
     fused, the trees of a card that has some choose between both."""
     if problem.mean > FEW or not isinstance(tile.scheduler, DynamicGroups) or problem.options.order:
         return tile

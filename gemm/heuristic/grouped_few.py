@@ -26,8 +26,6 @@ LEAST_ROOM, MOST_ROOM = 0.5, 4
 """A tile has room for at least half the tokens of a group, and for at most four times as many; tiles of 16 tokens are always tried."""
 TALL, TALLEST = 24, 48
 """Tokens a group from which tiles have 128 rows of tokens, and 192."""
-NARROWEST, TALL_PROMOTED = 16, 16
-"""Tokens of the swapped tile whose sums are promoted; and tokens a group from which promoted tiles have 128 rows of tokens."""
 
 
 def tokens_of(mean: float) -> tuple[int, ...]:
@@ -35,32 +33,14 @@ def tokens_of(mean: float) -> tuple[int, ...]:
     return tuple(size for size in TOKENS if LEAST_ROOM * mean <= size <= max(16, MOST_ROOM * mean))
 
 
-def tiles(mean: float, bits: int = 16, *, promoted: bool = False) -> tuple[GroupTile, ...]:
-    """What is chosen from for operands of so many bits, whose sums are promoted or not."""
-    if promoted:
-        return _promoted(NARROWEST >= LEAST_ROOM * mean, mean >= TALL_PROMOTED, mean >= TALLEST)
+def tiles(mean: float, bits: int = 16) -> tuple[GroupTile, ...]:
+    """What is chosen from for operands of so many bits, whose sums stay in the tensor cores."""
     return _tiles(tokens_of(mean), bits, mean >= TALL, mean >= TALLEST)
 
 
 @functools.lru_cache(64)
 def _tiles(tokens: tuple[int, ...], bits: int, tall: bool, tallest: bool) -> tuple[GroupTile, ...]:
     return (*_swapped(tokens, bits), *_rows(tall, tallest))
-
-
-@functools.cache
-def _promoted(narrow: bool, tall: bool, tallest: bool) -> tuple[GroupTile, ...]:
-    """Rows of tokens, and one tile of few tokens as columns."""
-    in_turn = Swizzle(size=1)
-    found = [GroupTile(Tile(128, NARROWEST), Cooperative(1), tokens=SwapAB(), scheduler=scheduler, stages=6)
-             for scheduler in (StaticGroups(order=in_turn), DynamicGroups(order=in_turn)) if narrow]
-    for scheduler in (StaticGroups(), DynamicGroups()):
-        found += [GroupTile(Tile(64, BN), promotion="overlap", scheduler=scheduler) for BN in (32, 64, 96, 128)]
-        found += [GroupTile(Tile(64, 192), scheduler=scheduler)]
-        if tall:
-            found += [GroupTile(Tile(128, BN), scheduler=scheduler) for BN in (64, 96, 128, 192)]
-            found += [GroupTile(Tile(128, 128), promotion="overlap", scheduler=scheduler)]
-        found += [GroupTile(Tile(192, 128), scheduler=scheduler) for _ in range(tallest)]
-    return tuple(found)
 
 
 def _swapped(tokens: tuple[int, ...], bits: int) -> Iterator[GroupTile]:

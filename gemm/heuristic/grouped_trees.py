@@ -3,8 +3,8 @@ that they put first, if it gains enough.
 
 The trees have the form of those in `corrections`. Their answers are added up to the logarithm of a factor, which corrects the clocks that
 `grouped_causes` gives a tile. There are four forests. Products in 16 bits with nothing fused have one for groups of up to 2 FEW tokens,
-with tiles of their own (`grouped_few`), and one for rows that straddle lines. All other kinds have one for such groups of few tokens, and
-one for longer groups and for contiguous ones (`grouped_kinds`). The host does not know the lengths, so the trees ask about the mean length
+with tiles of their own (`grouped_few`), and one for rows that straddle lines. Other kinds have one for such groups of few tokens, and one
+for longer groups and for contiguous ones (`grouped_kinds`). The host does not know the lengths, so the trees ask about the mean length
 alone. They hold for the card that was measured: on an H100 those of an H200 chose worse than no trees.
 
 `python -m ptxkit.gemm fit --grouped` grows them from what `grouped --sweep --variants tiles` measured, and keeps them in
@@ -43,9 +43,12 @@ Forest = Literal["straddling", "few", "kinds", "few-kinds"]
 FORESTS: tuple[Forest, ...] = get_args(Forest)
 OF_KINDS = ("kinds", "few-kinds")
 """The forests that are told the kind of a product."""
-GAIN, GAIN_OF_WHOLE, GAIN_OF_LONGER, GAIN_OF_KINDS, GAIN_OF_BLOCKS = 0.02, 0.03, 0.08, 0.05, 0.01
-"""What a tile must gain by the trees to take the place of the one that is chosen without them: where lines straddle; where none does, with
-up to FEW tokens, and with more of the few; of other kinds; and of contiguous groups, whose number of blocks is known."""
+GAIN, GAIN_OF_WHOLE, GAIN_OF_LARGE = 0.02, 0.03, 0.08
+"""What a tile must gain by the trees to take the place of the one that is chosen without them: where lines straddle; and of few tokens
+where none does, up to FEW of them and MOST_WEIGHTS bytes, and beyond."""
+GAIN_OF_KINDS, GAIN_OF_BLOCKS = 0.05, 0.01
+"""The same of other kinds; and of contiguous groups, whose number of blocks is known."""
+MOST_WEIGHTS = 5e8
 STEPS = 4
 """Each doubling of the tokens a group has 2 ** STEPS steps, for which trees are asked once."""
 MOST_ANSWERS = 8
@@ -82,7 +85,7 @@ def tiles(problem: GroupProblem, card: Card) -> tuple[GroupTile, ...]:
     if forest_of(problem) == "kinds":
         counted = () if problem.options.layout == "contiguous" else (each.tile for each in tiles_of(problem, card))
         return tuple(dict.fromkeys((*grouped_kinds.tiles(problem), *counted)))
-    of_few = grouped_few.tiles(problem.mean, problem.x.bits, promoted=problem.promote) if few(problem) else ()
+    of_few = grouped_few.tiles(problem.mean, problem.x.bits) if few(problem) else ()
     if problem.mean <= FEW or forest_of(problem) == "few-kinds":
         return of_few
     costed = () if of_few else (each.tile for each in tiles_of(problem, card))
@@ -143,8 +146,8 @@ def of_card(card: Card, forest: Forest) -> Trees:
 
 def takes(problem: GroupProblem) -> bool:
     """Whether trees learn from such products, and choose for them: results of 16 bits, without scales, with one of each group or with those
-    of blocks that producers copy, and with a gate or not. Weights of few tokens, and of contiguous groups, lie along K; and few tokens are
-    rows or columns, whichever is faster."""
+    of blocks that producers copy, and with a gate or not. Weights of contiguous groups lie along K. So do those of few tokens, which have
+    no scales of blocks."""
     options, layout = problem.options, problem.options.layout
     stored = problem.by_element or problem.scatter or problem.gathered or problem.quantised or problem.out.bits != 16
     if problem.empty or stored or options.order or not (layout in COUNTED or layout == "contiguous"):
@@ -155,10 +158,10 @@ def takes(problem: GroupProblem) -> bool:
         return False
     if problem.vectors or problem.gate_step < LEAST_STEP:
         return False
+    if forest_of(problem) == "few-kinds":                       # whose tiles may have the tokens as columns
+        return problem.w_major == "k" and not (problem.promote or problem.as_rows)
     if problem.promote and not (problem.scales_in_shared and problem.scales_by_producer):
         return False
-    if forest_of(problem) == "few-kinds":                       # whose tiles may have the tokens as columns
-        return problem.w_major == "k" and not problem.as_rows
     return problem.w_major == "k" or layout != "contiguous"
 
 
@@ -234,7 +237,8 @@ def _gain(problem: GroupProblem) -> float:
         return GAIN_OF_KINDS
     if straddles(problem):
         return GAIN
-    return GAIN_OF_WHOLE if problem.mean <= FEW else GAIN_OF_LONGER
+    weights = problem.groups * problem.n * problem.k * problem.w.bits / 8
+    return GAIN_OF_WHOLE if problem.mean <= FEW and weights <= MOST_WEIGHTS else GAIN_OF_LARGE
 
 
 def names_of(forest: Forest) -> tuple[str, ...]:
