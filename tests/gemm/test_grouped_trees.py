@@ -43,7 +43,12 @@ KINDS, FEW_KINDS = ([one for one in random_cases(4, 220, kinds=("bf16", "fp8", "
                      if grouped_trees.takes(problem_of(one)) and grouped_trees.forest_of(problem_of(one)) == forest
                      and not untaught(problem_of(one), H200).streams] for forest in ("kinds", "few-kinds"))
 CASES_OF = {"straddling": STRADDLING, "few": FEW, "kinds": KINDS, "few-kinds": FEW_KINDS}
-TILES = list(dict.fromkeys(tile for mean in (1, 6, 20, 45, 100) for tile in grouped_few.tiles(mean)))
+MEANS = (1, 6, 20, 45, 100)
+TILES = list(dict.fromkeys(tile for mean in MEANS for tile in grouped_few.tiles(mean)))
+OTHER_TILES = [(kind, gated, tile) for kind, bits, gated in (("fp8", 8, False), ("bf16", 16, True), ("fp8", 8, True))
+               for tile in dict.fromkeys(tile for mean in MEANS for tile in grouped_few.tiles(mean, bits))
+               if alone(tile, problem_of(Case(8, 64, 1024, 1024, kind, gated=gated))) is not None]
+"""Of products in 8 bits and with a gate, which have those of few tokens that such a product can have."""
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +180,19 @@ def test_every_tile_of_few_tokens_is_right():
         _is_right(tile, 1000 + number)
 
 
-def _is_right(tile, seed):
+@pytest.mark.parametrize("number", range(0, len(OTHER_TILES), 9), ids=lambda number: "{0} {1} {2}".format(*OTHER_TILES[number]))
+def test_tiles_of_few_tokens_of_other_kinds_are_right(number):
+    _is_right(OTHER_TILES[number][2], number, *OTHER_TILES[number][:2])
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1800)
+def test_every_tile_of_few_tokens_of_other_kinds_is_right():
+    for number, (kind, gated, tile) in enumerate(OTHER_TILES):
+        _is_right(tile, 1000 + number, kind, gated)
+
+
+def _is_right(tile, seed, kind="bf16", gated=False):
     """Random lengths, some of them 0, and N and K that end within a tile."""
     source = random.Random(seed)
     lengths = [source.choice((0, 1, 3, source.randint(0, 40), source.randint(0, 150))) for _ in range(source.randint(1, 6))]
@@ -186,8 +203,9 @@ def _is_right(tile, seed):
         assert config is not None
         return config
 
-    share, report, _ = example(lengths, 8 * source.randint(2, 40), 8 * source.choice((1, 3, 9, 17, source.randint(1, 40))),
-                               layout=source.choice(("cu_seqlens", "masked")), card=H200.with_sms(4), configure=configure)
+    n, k = 8 * source.randint(2, 40) * (1 + gated), (16 if kind == "fp8" else 8) * source.choice((1, 3, 9, 17, source.randint(1, 40)))
+    share, report, _ = example(lengths, n, k, layout=source.choice(("cu_seqlens", "masked")), gated=gated, card=H200.with_sms(4),
+                               configure=configure, **({"dtype": "e4m3", "scales": "group"} if kind == "fp8" else {}))
     assert share <= 1
     assert report.verdict != "error", report.findings
 
