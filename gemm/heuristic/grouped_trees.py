@@ -121,7 +121,10 @@ def judged(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> tu
     seen = _columns(some, problem.x.bits, card)
     clocks = clocks_of(problem, seen, card)
     found, names = features(problem, some, seen, clocks), names_of(forest_of(problem))
-    return clocks.mean(axis=0), np.stack([np.broadcast_to(found[name], len(some)) for name in names], axis=1).astype(np.float64)
+    columns = np.empty((len(names), len(some)))
+    for column, name in zip(columns, names, strict=True):
+        column[:] = found[name]
+    return clocks.mean(axis=0), columns.T
 
 
 @functools.lru_cache(256)

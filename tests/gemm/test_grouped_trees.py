@@ -180,7 +180,7 @@ def test_every_tile_of_few_tokens_is_right():
         _is_right(tile, 1000 + number)
 
 
-@pytest.mark.parametrize("number", range(0, len(OTHER_TILES), 9), ids=lambda number: "{0} {1} {2}".format(*OTHER_TILES[number]))
+@pytest.mark.parametrize("number", range(0, len(OTHER_TILES), 9), ids=lambda number: " ".join(map(str, OTHER_TILES[number])))
 def test_tiles_of_few_tokens_of_other_kinds_are_right(number):
     _is_right(OTHER_TILES[number][2], number, *OTHER_TILES[number][:2])
 
