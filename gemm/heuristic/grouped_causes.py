@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
@@ -125,13 +126,48 @@ def _columns(widths: tuple[int, ...], card: Card) -> Columns:
     return Columns.of(tiles(widths), card)
 
 
-@np.errstate(divide="ignore")
-def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card: Card, most: Any = None) -> Any:
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Kinds of lengths next to each other: the different ones of each, how many groups have each, where each kind begins, and the kind of
+    each."""
+
+    rows: Any
+    many: Any
+    begins: Any
+    kind: Any
+
+    @classmethod
+    def of(cls, kinds: Sequence[Sequence[int]]) -> Lengths:
+        found = [np.unique(np.array([each for each in lengths if each], np.float64), return_counts=True) for lengths in kinds]
+        sizes = [len(rows) for rows, _ in found]
+        rows, many = (np.concatenate(each) for each in zip(*found, strict=True))
+        return cls(rows, many, np.cumsum([0, *sizes[:-1]]), np.repeat(np.arange(len(sizes)), sizes))
+
+    def sums(self, values: Any) -> Any:
+        """Those of each kind, of [..., lengths]."""
+        return np.add.reduceat(values, self.begins, axis=-1)
+
+    def most(self, values: Any) -> Any:
+        """The largest of each kind."""
+        return np.maximum.reduceat(values, self.begins, axis=-1)
+
+    def spread(self, values: Any) -> Any:
+        """What a kind has, for each of its lengths."""
+        return values[..., self.kind]
+
+
+def clocks(problem: GroupProblem, seen: Columns, lengths: Sequence[int], card: Card, most: Any = None) -> Any:
     """The clocks of a launch for groups of these lengths, by tile. Where the card has no room for a cluster, they are infinite. `most`: how
     many CTAs share the K of a tile, where CTAs have runs of stages (`StreamGroups`). With a gate both projections count as results, though
     half as many are stored."""
+    return _clocks(problem, seen, Lengths.of((lengths,)), card, most)[0]
+
+
+@np.errstate(divide="ignore")
+def _clocks(problem: GroupProblem, seen: Columns, lengths: Lengths, card: Card, most: Any) -> Any:
+    """The same of several kinds of lengths, [kinds, tiles]."""
     c, n, size = of_card(card), problem.n * (1 + problem.options.gated), problem.x.bits / 8
-    rows, many = np.unique(np.array([each for each in lengths if each], np.float64), return_counts=True)
+    rows, many = lengths.rows, lengths.many
     swapped, pingpong = seen.swapped > 0, seen.pingpong > 0
     depth = math.ceil(problem.k * size / STAGE_BYTES)
     x, w = (1.0 + c.straddle * (1.0 - gcd(pitch, LINE) / LINE) for pitch in pitches(problem))
@@ -148,11 +184,11 @@ def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card:
     # One stage, and a tile.
     shared = 1.0 + c.narrow * np.maximum(0.0, (64 + 4096 / columns) / LINE - 1)
     multiply = c.mma * lines / ROWS * (columns + FIXED_COLUMNS * swapped) * 2 * np.maximum(1 / c.tensor, shared)
-    tiles = count.sum(1, keepdims=True)
+    tiles = lengths.sums(count)
     touched = LINE * (tokens * x / seen.along_weights + features * w / seen.along_tokens)
     ctas = seen.resident if most is None else np.minimum(seen.resident, tiles * most[:, None])
     active = np.minimum(tiles, seen.resident) if most is None else ctas
-    copy = np.maximum(LINE * (tokens + features) / c.ingest, touched * (1 / c.l2 + active / (c.l2_all * SHARED_OUT)))
+    copy = np.maximum(LINE * (tokens + features) / c.ingest, touched * (1 / c.l2 + lengths.spread(active) / (c.l2_all * SHARED_OUT)))
     both = (multiply ** c.sharpness + copy ** c.sharpness) ** (1 / c.sharpness)
     stage = np.maximum(both, (c.latency + c.latency_mma * multiply) / (seen.stages * seen.spans)) + c.stage / seen.spans
     straddled = 1.0 + c.straddled_store * (1.0 - gcd(n * problem.out.bits // 8, LINE) / LINE)
@@ -162,23 +198,25 @@ def clocks(problem: GroupProblem, seen: Columns, lengths: tuple[int, ...], card:
 
     # All of them, and the memory.
     waves = tiles / ctas
-    mean = (tile * count).sum(1, keepdims=True) / tiles
+    mean = lengths.sums(tile * count) / tiles
     if most is None:
-        work = np.where(waves > 1, mean * np.ceil(waves), tile.max(1, keepdims=True))
+        work = np.where(waves > 1, mean * np.ceil(waves), lengths.most(tile))
         work = work * np.where(seen.dynamic > 0, 1.0, 1.0 + DRIFT * (1.0 - 1.0 / np.maximum(waves, 1.0)))
     else:
         whole = np.maximum(np.floor(waves) - 1, 0)              # waves of tiles that are not shared
         shared, sums = tiles - whole * ctas, seen.tokens * seen.features * 4
-        each = ((alone * shared / ctas + store * np.ceil(shared / ctas)) * count).sum(1, keepdims=True) / tiles
+        own_share = lengths.spread(shared / ctas)
+        each = lengths.sums((alone * own_share + store * np.ceil(own_share)) * count) / tiles
         added = HAND_OVER + sums * (1 / SUMS_WRITTEN + np.ceil(np.maximum(ctas / shared, 1)) / SUMS_READ)
         work = whole * mean + each + np.where(tiles % ctas, added, 0)
-    share, all_rows = many / many.sum(), (rows * many).sum()
-    work = work + pingpong * (store * share).sum(1, keepdims=True) + c.cluster * (seen.along_tokens * seen.along_weights > 1)
-    bytes = (all_rows + many.sum() * n) * problem.k * size + all_rows * n * problem.out.bits / 8 * c.stores * straddled
-    ring = seen.stages * seen.spans * ((tokens * share).sum(1, keepdims=True) + features) * LINE
+    groups, all_rows = lengths.sums(many), lengths.sums(rows * many)
+    share = many / lengths.spread(groups)
+    work = work + pingpong * lengths.sums(store * share) + c.cluster * (seen.along_tokens * seen.along_weights > 1)
+    bytes = (all_rows + groups * n) * problem.k * size + all_rows * n * problem.out.bits / 8 * c.stores * straddled
+    ring = seen.stages * seen.spans * (lengths.sums(tokens * share) + features) * LINE
     memory = bytes / np.minimum(c.memory, active * ring / c.latency * c.in_flight)
     total = c.launch + COUNTER * seen.dynamic + (work ** c.overlap + memory ** c.overlap) ** (1 / c.overlap)
-    return (total * seen.factor)[:, 0]
+    return (total * seen.factor).T
 
 
 def bare(problem: GroupProblem) -> bool:
@@ -196,15 +234,21 @@ def clocks_of(problem: GroupProblem, seen: Columns, card: Card, most: Any = None
     """The clocks of a launch for lengths that are alike and for some that are not, [lengths, tiles]; for contiguous groups, whose number of
     blocks is known, only for that. `most`: as of `clocks`."""
     contiguous = problem.options.layout == "contiguous"
-    lengths = ((CONTIGUOUS_ROWS,) * problem.blocks,) if contiguous else _lengths(max(1, round(problem.mean)), problem.groups)
-    return np.stack([clocks(problem, seen, each, card, most) for each in lengths])
+    lengths = _blocks(problem.blocks) if contiguous else _lengths(max(1, round(problem.mean)), problem.groups)
+    return _clocks(problem, seen, lengths, card, most)
 
 
 @functools.lru_cache(64)
-def _lengths(tokens: int, groups: int) -> tuple[tuple[int, ...], ...]:
+def _lengths(tokens: int, groups: int) -> Lengths:
     """The lengths that are counted of groups of so many tokens in the mean."""
     rows = tokens * groups
-    return ((tokens,) * groups, *(skewed(groups, rows, empty=share, number=number) for number, share in SKEWED))
+    return Lengths.of(((tokens,) * groups, *(skewed(groups, rows, empty=share, number=number) for number, share in SKEWED)))
+
+
+@functools.lru_cache(64)
+def _blocks(count: int) -> Lengths:
+    """So many blocks of contiguous groups, whose rows all count."""
+    return Lengths.of(((CONTIGUOUS_ROWS,) * count,))
 
 
 def fastest(problem: GroupProblem, card: Card) -> GroupTile:

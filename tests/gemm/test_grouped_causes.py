@@ -6,6 +6,7 @@ import itertools
 import statistics
 import warnings
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,6 +61,16 @@ def test_more_tokens_and_deeper_rows_take_longer():
     times = [causes.clocks(problem_of(Case(8, tokens, 4096, k)), seen, (tokens,) * 8, H100)
              for tokens, k in ((256, 1032), (512, 1032), (512, 4104), (2048, 4104))]
     assert all((b > a).all() for a, b in itertools.pairwise(times))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(st.integers(0, 3000), min_size=1, max_size=40).filter(any), min_size=1, max_size=5), st.integers(1, 64),
+       st.booleans())
+def test_kinds_of_lengths_are_counted_each_for_itself(kinds, k, shared):
+    seen, problem = causes.Columns.of(causes.tiles(), H200), problem_of(Case(40, 100, 1288, 8 * k))
+    most = np.full(len(causes.tiles()), 4.0) if shared else None
+    together = causes._clocks(problem, seen, causes.Lengths.of(kinds), H200, most)
+    np.testing.assert_allclose(together, [causes.clocks(problem, seen, each, H200, most) for each in kinds], rtol=1e-12)
 
 
 def test_the_choice_is_near_the_fastest_tile_that_was_measured():
