@@ -134,7 +134,7 @@ def _columns(some: tuple[GroupTile, ...], bits: int, card: Card) -> Columns:
 
 def path_of(card: Card, forest: Forest, output: Path | None = None) -> Path:
     """The file that has a forest of a card. A fit may write to an `output` instead. The forest of straddling rows has that very path, the
-    other two have files beside it."""
+    others have files beside it."""
     path = fit_path(card.name)
     path = path.with_name(f"{path.stem}.grouped.json") if output is None else output
     return path if forest == "straddling" else path.with_name(f"{path.stem}-{forest}{path.suffix}")

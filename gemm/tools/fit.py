@@ -128,8 +128,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overlaps", action="store_true", help="the trees that say when the next kernel begins instead, from what "
                         "`sample --overlaps` measured")
     parser.add_argument("--output", type=output_path, metavar="FILE",
-                        help="where to keep them (default: with the shipped ones); of --grouped, those of few tokens lie beside: "
-                        "t-few.json beside t.json")
+                        help="where to keep them (default: with the shipped ones); of --grouped, other forests lie beside t.json: "
+                        "t-few.json, t-kinds.json, t-few-kinds.json")
     parser.set_defaults(run=command)
 
 

@@ -37,7 +37,7 @@ PRODUCTS: dict[Forest, str] = {
     "straddling": f"16 bits, more than {2 * FEW} tokens a group, rows that straddle lines",
     "few": f"16 bits, up to {2 * FEW} tokens a group",
     "kinds": f"other kinds of more than {2 * FEW} tokens a group, and contiguous groups",
-    "few-kinds": f"other kinds of up to {2 * FEW} tokens a group, without scales of blocks"}
+    "few-kinds": f"other kinds of up to {2 * FEW} tokens a group, with one scale or none"}
 """What each forest is about."""
 
 
