@@ -113,9 +113,9 @@ def fresh_few_table() -> str:
     return block(lines)
 
 
-def fresh_blocks(place: int, form: str = ".3f") -> Figure:
-    """Of contiguous groups that were fresh: how many, the mean and the most of the trees before, the same now, and how many lose."""
-    return lambda: format(record(KINDS)["fresh blocks"]["contiguous"][place], form)
+def fresh_blocks(name: str, form: str = "") -> Figure:
+    """A number about the contiguous groups that were fresh for the trees."""
+    return lambda: format(record(KINDS)["fresh blocks"][name], form)
 
 
 def columns_table() -> str:
@@ -135,6 +135,6 @@ FIGURES: dict[str, Figure] = {"choices.groups": groups_table, "choices.along-k":
                               "kinds.fresh.few": fresh_few_table,
                               "kinds.contiguous": lambda: str(record(KINDS)["pairs"]["contiguous products"]),
                               "kinds.pairs": lambda: str(record(KINDS)["pairs"]["fastest"]),
-                              "kinds.blocks.count": fresh_blocks(0, "d"), "kinds.blocks.before": fresh_blocks(1),
-                              "kinds.blocks.now": fresh_blocks(3), "kinds.blocks.most": fresh_blocks(4, ".2f"),
-                              "kinds.blocks.slower": fresh_blocks(5, "d")}
+                              "kinds.blocks.count": fresh_blocks("products"), "kinds.blocks.before": fresh_blocks("before", ".3f"),
+                              "kinds.blocks.now": fresh_blocks("now", ".3f"), "kinds.blocks.most": fresh_blocks("most", ".2f"),
+                              "kinds.blocks.slower": fresh_blocks("slower")}

@@ -13,7 +13,7 @@ import base64
 import functools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -77,9 +77,13 @@ def _line(pitch: Values) -> Values:
 
 def matrix(asked: Sizes, seen: Columns, parts: Parts, a_k: Values, b_k: Values) -> Any:
     """The same as an array, a row for each candidate."""
-    found = features(asked, seen, parts, a_k, b_k)
-    columns = np.empty((len(found), len(seen.BM)))
-    for column, values in zip(columns, found.values(), strict=True):
+    return in_rows(features(asked, seen, parts, a_k, b_k).values(), len(seen.BM))
+
+
+def in_rows(found: Collection[Values], count: int) -> Any:
+    """Features as an array [count, features]. Each is a number for all rows, or one for each."""
+    columns = np.empty((len(found), count))
+    for column, values in zip(columns, found, strict=True):
         column[:] = values
     return columns.T
 
@@ -232,5 +236,5 @@ NAMES = tuple(features(Sizes(*(1,) * 6, 128, 128), Columns(*(_ONE,) * len(fields
 """The features in the order of `matrix`."""
 
 
-__all__ = ["CORRECTED", "NAMES", "NONE", "STAGES", "Corrected", "Trees", "corrected", "features", "log2", "matrix", "of_card",
+__all__ = ["CORRECTED", "NAMES", "NONE", "STAGES", "Corrected", "Trees", "corrected", "features", "in_rows", "log2", "matrix", "of_card",
            "partly_written", "read", "trees_beside", "write"]

@@ -121,16 +121,16 @@ def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig
         tile = replace(tile, store=Direct(1)) if problem.by_element else tile
         return tile.config(problem.operands, problem.sums, loads_of(problem), False, order=problem.options.order)
     chosen = _usual(problem, card)
+    own = _at_once(without_cost(chosen), problem, card)
     straddling = grouped_trees.forest_of(problem) == "straddling"      # the only trees that have seen products whose K CTAs share
     streamed = None if straddling else grouped_stream.better(without_cost(chosen), problem, card)
-    taken = _by_trees(_at_once(without_cost(chosen), problem, card), problem, card) if taught and streamed is None else None
-    chosen = taken or chosen
+    by_trees = _by_trees(own, problem, card) if taught and streamed is None else None
     if straddling:
-        streamed = grouped_stream.better(without_cost(chosen), problem, card)
+        streamed = grouped_stream.better(by_trees or own, problem, card)
     if streamed is not None:
         return _configured(streamed, problem, replace(loads_of(problem), l2_prefetch_stages=0))
-    if isinstance(chosen, GroupTile):
-        return _configured(taken or _at_once(chosen, problem, card), problem)
+    if by_trees or isinstance(chosen, GroupTile):
+        return _configured(by_trees or own, problem)
     config = _configured(chosen.tile, problem)
     if problem.options.layout not in COUNTED or problem.scatter:
         return config
@@ -149,8 +149,8 @@ def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig
 
 
 def _at_once(tile: GroupTile, problem: GroupProblem, card: Card) -> GroupTile:
-    """The tile for CTAs that know theirs, where few tokens leave some without one: they need not wait for a counter. In 16 bits, nothing
-    fused, the trees of a card that has some choose between both."""
+    """The tile for CTAs that know theirs, where few tokens leave some without one: they need not wait for a counter. Trees of few tokens in
+    16 bits, where a card has some, choose between both themselves."""
     if problem.mean > FEW or not isinstance(tile.scheduler, DynamicGroups) or problem.options.order:
         return tile
     by_trees = grouped_trees.forest_of(problem) == "few" and grouped_trees.chooses(problem, card)

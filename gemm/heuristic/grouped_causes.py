@@ -128,44 +128,39 @@ def _columns(widths: tuple[int, ...], card: Card) -> Columns:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Kinds of lengths next to each other: the different ones of each, how many groups have each, where each kind begins, and the kind of
-    each."""
+    """The lengths of several sets of groups, one set after another. A set has each of its lengths once, with the number of groups that have
+    it."""
 
     rows: Any
     many: Any
-    begins: Any
-    kind: Any
+    begins: Any                                 # the place of each set's first length
+    owner: Any                                  # the set of each length
 
     @classmethod
-    def of(cls, kinds: Sequence[Sequence[int]]) -> Lengths:
-        found = [np.unique(np.array([each for each in lengths if each], np.float64), return_counts=True) for lengths in kinds]
+    def of(cls, *sets: Sequence[int]) -> Lengths:
+        found = [np.unique(np.array([each for each in lengths if each], np.float64), return_counts=True) for lengths in sets]
         sizes = [len(rows) for rows, _ in found]
         rows, many = (np.concatenate(each) for each in zip(*found, strict=True))
         return cls(rows, many, np.cumsum([0, *sizes[:-1]]), np.repeat(np.arange(len(sizes)), sizes))
 
     def sums(self, values: Any) -> Any:
-        """Those of each kind, of [..., lengths]."""
+        """The sum over the lengths of each set: [..., lengths] to [..., sets]."""
         return np.add.reduceat(values, self.begins, axis=-1)
 
     def most(self, values: Any) -> Any:
-        """The largest of each kind."""
+        """The largest value of each set: [..., lengths] to [..., sets]."""
         return np.maximum.reduceat(values, self.begins, axis=-1)
 
     def spread(self, values: Any) -> Any:
-        """What a kind has, for each of its lengths."""
-        return values[..., self.kind]
-
-
-def clocks(problem: GroupProblem, seen: Columns, lengths: Sequence[int], card: Card, most: Any = None) -> Any:
-    """The clocks of a launch for groups of these lengths, by tile. Where the card has no room for a cluster, they are infinite. `most`: how
-    many CTAs share the K of a tile, where CTAs have runs of stages (`StreamGroups`). With a gate both projections count as results, though
-    half as many are stored."""
-    return _clocks(problem, seen, Lengths.of((lengths,)), card, most)[0]
+        """A set's value at each of its lengths: [..., sets] to [..., lengths]."""
+        return values[..., self.owner]
 
 
 @np.errstate(divide="ignore")
-def _clocks(problem: GroupProblem, seen: Columns, lengths: Lengths, card: Card, most: Any) -> Any:
-    """The same of several kinds of lengths, [kinds, tiles]."""
+def clocks(problem: GroupProblem, seen: Columns, lengths: Lengths, card: Card, most: Any = None) -> Any:
+    """The clocks of a launch, [sets of lengths, tiles]. Where the card has no room for a cluster, they are infinite. `most`: how many CTAs
+    share the K of a tile, where CTAs have runs of stages (`StreamGroups`). With a gate both projections count as results, though half as
+    many are stored."""
     c, n, size = of_card(card), problem.n * (1 + problem.options.gated), problem.x.bits / 8
     rows, many = lengths.rows, lengths.many
     swapped, pingpong = seen.swapped > 0, seen.pingpong > 0
@@ -235,20 +230,20 @@ def clocks_of(problem: GroupProblem, seen: Columns, card: Card, most: Any = None
     blocks is known, only for that. `most`: as of `clocks`."""
     contiguous = problem.options.layout == "contiguous"
     lengths = _blocks(problem.blocks) if contiguous else _lengths(max(1, round(problem.mean)), problem.groups)
-    return _clocks(problem, seen, lengths, card, most)
+    return clocks(problem, seen, lengths, card, most)
 
 
 @functools.lru_cache(64)
 def _lengths(tokens: int, groups: int) -> Lengths:
     """The lengths that are counted of groups of so many tokens in the mean."""
     rows = tokens * groups
-    return Lengths.of(((tokens,) * groups, *(skewed(groups, rows, empty=share, number=number) for number, share in SKEWED)))
+    return Lengths.of((tokens,) * groups, *(skewed(groups, rows, empty=share, number=number) for number, share in SKEWED))
 
 
 @functools.lru_cache(64)
 def _blocks(count: int) -> Lengths:
     """So many blocks of contiguous groups, whose rows all count."""
-    return Lengths.of(((CONTIGUOUS_ROWS,) * count,))
+    return Lengths.of((CONTIGUOUS_ROWS,) * count)
 
 
 def fastest(problem: GroupProblem, card: Card) -> GroupTile:
@@ -266,4 +261,4 @@ def widths_of(problem: GroupProblem) -> tuple[int, ...]:
     return tuple(dict.fromkeys(width for width in (-(-share // STEP) * STEP for share in even) if width not in WIDTHS))
 
 
-__all__ = ["Columns", "bare", "chooses", "clocks", "clocks_of", "fastest", "tiles", "widths_of"]
+__all__ = ["Columns", "Lengths", "bare", "chooses", "clocks", "clocks_of", "fastest", "tiles", "widths_of"]

@@ -49,6 +49,7 @@ where none does, up to FEW of them and MOST_WEIGHTS bytes, and beyond."""
 GAIN_OF_KINDS, GAIN_OF_BLOCKS = 0.05, 0.01
 """The same of other kinds; and of contiguous groups, whose number of blocks is known."""
 MOST_WEIGHTS = 5e8
+"""Bytes of all groups' weights in the largest random products by which GAIN_OF_WHOLE was set."""
 STEPS = 4
 """Each doubling of the tokens a group has 2 ** STEPS steps, for which trees are asked once."""
 MOST_ANSWERS = 8
@@ -121,10 +122,7 @@ def judged(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> tu
     seen = _columns(some, problem.x.bits, card)
     clocks = clocks_of(problem, seen, card)
     found, names = features(problem, some, seen, clocks), names_of(forest_of(problem))
-    columns = np.empty((len(names), len(some)))
-    for column, name in zip(columns, names, strict=True):
-        column[:] = found[name]
-    return clocks.mean(axis=0), columns.T
+    return clocks.mean(axis=0), corrections.in_rows([found[name] for name in names], len(some))
 
 
 @functools.lru_cache(256)
@@ -234,6 +232,7 @@ def gains(problem: GroupProblem, said: float, own: float) -> bool:
 
 
 def _gain(problem: GroupProblem) -> float:
+    """The share of the time that another tile must gain."""
     if problem.options.layout == "contiguous":
         return GAIN_OF_BLOCKS
     if forest_of(problem) in OF_KINDS:

@@ -51,14 +51,14 @@ def test_a_pair_that_shares_what_it_copies_is_faster_the_more_lines_straddle():
                          and not each.swap_ab and isinstance(each.scheduler, DynamicGroups) == (n == 2)) for n in (1, 2))
     gains = []
     for k in (4096, 4104):
-        times = causes.clocks(problem_of(Case(32, 1024, 4096, k)), causes.Columns.of(found, H200), (1024,) * 32, H200)
+        times = causes.clocks(problem_of(Case(32, 1024, 4096, k)), causes.Columns.of(found, H200), causes.Lengths.of((1024,) * 32), H200)[0]
         gains.append(times[single] / times[pair])
     assert gains[0] < gains[1]
 
 
 def test_more_tokens_and_deeper_rows_take_longer():
     seen = causes.Columns.of(causes.tiles(), H100)
-    times = [causes.clocks(problem_of(Case(8, tokens, 4096, k)), seen, (tokens,) * 8, H100)
+    times = [causes.clocks(problem_of(Case(8, tokens, 4096, k)), seen, causes.Lengths.of((tokens,) * 8), H100)
              for tokens, k in ((256, 1032), (512, 1032), (512, 4104), (2048, 4104))]
     assert all((b > a).all() for a, b in itertools.pairwise(times))
 
@@ -66,11 +66,12 @@ def test_more_tokens_and_deeper_rows_take_longer():
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.integers(0, 3000), min_size=1, max_size=40).filter(any), min_size=1, max_size=5), st.integers(1, 64),
        st.booleans())
-def test_kinds_of_lengths_are_counted_each_for_itself(kinds, k, shared):
+def test_sets_of_lengths_are_counted_each_for_itself(sets, k, shared):
     seen, problem = causes.Columns.of(causes.tiles(), H200), problem_of(Case(40, 100, 1288, 8 * k))
     most = np.full(len(causes.tiles()), 4.0) if shared else None
-    together = causes._clocks(problem, seen, causes.Lengths.of(kinds), H200, most)
-    np.testing.assert_allclose(together, [causes.clocks(problem, seen, each, H200, most) for each in kinds], rtol=1e-12)
+    together = causes.clocks(problem, seen, causes.Lengths.of(*sets), H200, most)
+    each = np.concatenate([causes.clocks(problem, seen, causes.Lengths.of(one), H200, most) for one in sets])
+    np.testing.assert_allclose(together, each, rtol=1e-12)
 
 
 def test_the_choice_is_near_the_fastest_tile_that_was_measured():

@@ -174,7 +174,7 @@ def test_what_is_recorded_of_trees_is_nearer_to_the_fastest_tile(section: str, k
 
 
 def test_what_was_fresh_for_the_trees_is_faster_by_them() -> None:
-    """Of few tokens. Those of other kinds than plain bf16 had the tile that they have without trees."""
+    """Products of few tokens. "Before" is the tile that they have without trees, but for plain bf16, which had trees already."""
     rows = results(RECORD)["fresh few tokens"]["rows"]
     assert len(rows) == 45
     for word, _, _ in rows:

@@ -4,6 +4,7 @@ tiles before them on products that no limit was set by."""
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
@@ -212,24 +213,29 @@ def test_a_block_belongs_to_the_group_of_its_first_row_whatever_its_tiles(others
     assert np.isnan(out[128:].astype(np.float32)).all()
 
 
+@pytest.fixture
+def gain_of_then(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The 8 % that a tile of few tokens had to gain by trees in whole lines when the record was made. No answer is left over."""
+    monkeypatch.setattr(grouped_trees, "GAIN_OF_WHOLE", 0.08)
+    grouped_trees._answer.cache_clear()
+    yield
+    grouped_trees._answer.cache_clear()
+
+
+@pytest.mark.usefixtures("gain_of_then")
 def test_the_choice_is_faster_than_before_on_products_that_set_no_limit() -> None:
-    """What is recorded is what is chosen without the trees of kinds, but for few products; in the mean of each kind it takes less, and few
-    products lose."""
+    """What is recorded is what is chosen without the trees of kinds; in the mean of each kind it takes less, and few products lose."""
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
-    since = 0
     for drawn, word, before, now, _, tile in results(MEASURED)["rows"]:
         problem = problem_of(case(word))
         config = (untaught if grouped_trees.forest_of(problem) in grouped_trees.OF_KINDS else heuristic)(problem)
         words = [" swapped"] * config.swap_ab + [f" shared by {config.sharing}"] * config.streams
-        if tile != f"{config.tile.BM}x{config.tile.BN}{''.join(words)}":
-            since += 1
-            continue
+        assert tile == f"{config.tile.BM}x{config.tile.BN}{''.join(words)}", word
         times[drawn, word.split(":")[1]].append(now / before)
     assert {drawn for drawn, _ in times} == {"any8", "aligned", "few", "deep"}
     for (drawn, _), found in times.items():
         assert geometric_mean(found) < (1.0 if drawn == "deep" else 0.94)
     everywhere = [each for found in times.values() for each in found]
-    assert since < 0.05 * len(everywhere)
     assert geometric_mean(everywhere) < 0.86
     assert sum(each > 1.03 for each in everywhere) < 0.15 * len(everywhere)
 

@@ -48,7 +48,7 @@ TILES = list(dict.fromkeys(tile for mean in MEANS for tile in grouped_few.tiles(
 OTHER_TILES = [(kind, gated, tile) for kind, bits, gated in (("fp8", 8, False), ("bf16", 16, True), ("fp8", 8, True))
                for tile in dict.fromkeys(tile for mean in MEANS for tile in grouped_few.tiles(mean, bits))
                if alone(tile, problem_of(Case(8, 64, 1024, 1024, kind, gated=gated))) is not None]
-"""Of products in 8 bits and with a gate, which have those of few tokens that such a product can have."""
+"""Type, gate and tile: the tiles of few tokens that products in 8 bits, with a gate, or with both can have."""
 
 
 @pytest.fixture(autouse=True)
