@@ -165,7 +165,9 @@ def test_what_is_recorded_of_trees_is_nearer_to_the_fastest_tile(section: str, k
     """Of each kind, by trees that have not seen the product; few of them lose."""
     learned = results(RECORD)[section]
     assert len(learned) == kinds
-    assert max(geometric_mean(row[2] / row[1] for row in found) for found in learned.values()) < 0.995
+    gained = sorted(geometric_mean(row[2] / row[1] for row in found) for found in learned.values())
+    assert gained[-1] < 0.995
+    assert gained[-3] < 0.99
     for contiguous, (count, most) in shares.items():
         found = [row for kind, found in learned.items() for row in found if ("contiguous" in kind) == contiguous]
         assert len(found) >= count
