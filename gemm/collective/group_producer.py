@@ -18,6 +18,7 @@ from .gated import GatedCopy
 from .pipeline import Pipeline
 from .producer import Producer
 from .tiled import Multicast, PartialBoxes, TiledCopy
+from .warpgroups import loaded
 
 
 def weights_copy(config: GroupedConfig, w: Any, tile: Tile[Any], multicast: Multicast, hint: Any = None, hinted: Any = None) -> TiledCopy:
@@ -59,6 +60,7 @@ class GroupProducer:
 
     def tail(self) -> None:
         """Before the producer exits."""
+        loaded(self.config.scheduler.overlap)
         self.producer.tail()
 
 

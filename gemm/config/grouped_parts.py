@@ -9,7 +9,7 @@ from ptxkit.layout import Major
 from ptxkit.types import Scalar, bf16, e4m3
 
 from ..scheduler.group_table import CONTIGUOUS_ROWS, Layout
-from .parts import MAX_STAGES, ClusterShape, ConfigError, L2Fetch, Swizzle, chosen
+from .parts import MAX_STAGES, ClusterShape, ConfigError, L2Fetch, Overlap, Swizzle, chosen
 
 CAPACITIES = (32, 64, 128, 256, 1024)
 """The sizes of a group table, in groups."""
@@ -135,16 +135,19 @@ class StaticGroups:
     `find`: "linear" and "search" finish a group before the next one. "linear" finds a tile's group by walking on from the previous group,
     "search" by a binary search. "across" visits the tile rows of all groups for one column of tiles before the next column; it searches.
     `longest_first`: groups are sorted by length.
+    `overlap`: when the next kernel in the stream may begin, as of `Static` (`config.parts`).
     """
 
     find: Find = "linear"
     longest_first: bool = False
     order: Swizzle = Swizzle()
     cluster: ClusterShape = ClusterShape()
+    overlap: Overlap = "start"
     most: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         chosen("find", self.find, get_args(Find))
+        chosen("overlap", self.overlap, get_args(Overlap))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,7 @@ class DynamicGroups:
     from_tail: int = 0
     order: Swizzle = Swizzle()
     cluster: ClusterShape = ClusterShape()
+    overlap: ClassVar[Overlap] = "start"
     most: ClassVar[int] = 1
 
 
@@ -170,6 +174,7 @@ class StreamGroups:
     most: int = 4
     cluster: ClassVar[ClusterShape] = ClusterShape()
     longest_first: ClassVar[bool] = False
+    overlap: ClassVar[Overlap] = "start"
 
     def __post_init__(self) -> None:
         if not 2 <= self.most <= MOST_SHARING:

@@ -26,6 +26,7 @@ def in_words(config: GroupedConfig) -> str:
              f"L2 by {loads.l2_fetch} bytes" if loads.l2_fetch != L2_FETCH else "", "" if config.staged else "direct stores",
              "swap AB" if config.swap_ab else "", "dynamic" if config.dynamic else getattr(scheduler, "find", "").replace("linear", ""),
              f"stream-K by up to {scheduler.most}" if config.streams else "",
+             f"next kernel after the {scheduler.overlap}" if scheduler.overlap != "start" else "",
              "gathered" if config.operands.gathered else "", "gated" if config.operands.gated else "",
              "quantised" if config.operands.quantised else "", {"rows": "scattered", "add": "added"}.get(config.operands.scatter, ""),
              "weights evict first" if loads.weights_evict_first else "",

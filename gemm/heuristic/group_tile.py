@@ -90,7 +90,7 @@ class GroupTile:
             return self
         if isinstance(scheduler, DynamicGroups):
             return self._with(DynamicGroups(False, 0, scheduler.order, scheduler.cluster))
-        return self._with(StaticGroups(scheduler.find, False, scheduler.order, scheduler.cluster))
+        return self._with(StaticGroups(scheduler.find, False, scheduler.order, scheduler.cluster, scheduler.overlap))
 
     def _with(self, scheduler: GroupScheduling) -> GroupTile:
         """The same with another scheduler; `replace` would take several times as long, and a choice orders a dozen tiles."""
@@ -143,7 +143,7 @@ def with_partial_boxes(tokens: TokensAsRows | SwapAB, tail_rows: int, BM: int, s
 def in_this_order(scheduler: GroupScheduling, order: Order) -> StaticGroups | DynamicGroups:
     """The scheduler, with another way to give CTAs their tiles."""
     if order != "dynamic":
-        return StaticGroups(order, scheduler.longest_first, scheduler.order, scheduler.cluster)
+        return StaticGroups(order, scheduler.longest_first, scheduler.order, scheduler.cluster, scheduler.overlap)
     if isinstance(scheduler, DynamicGroups):
         return scheduler
     return DynamicGroups(scheduler.longest_first, 0, scheduler.order, scheduler.cluster)

@@ -114,7 +114,7 @@ def _usual(problem: GroupProblem, card: Card) -> GroupTile | CostedTile:
 def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig:
     if problem.options.layout == "contiguous":
         tile = _usual_of_blocks(problem, card)
-        return _configured(_by_trees(tile, problem, card) or tile if taught else tile, problem)
+        return _configured(_taught(tile, problem, card)[0] if taught else tile, problem)
     if problem.gathered:
         tile = gathered(problem, card, problem.mean * ROOM, one_tile=single(problem))
         tile = _at_once(_narrow(tile, problem, card) or tile, problem, card)
@@ -124,19 +124,16 @@ def _choice(problem: GroupProblem, card: Card, *, taught: bool) -> GroupedConfig
     own = _at_once(without_cost(chosen), problem, card)
     straddling = grouped_trees.forest_of(problem) == "straddling"      # the only trees that have seen products whose K CTAs share
     streamed = None if straddling else grouped_stream.better(without_cost(chosen), problem, card)
-    by_trees = _by_trees(own, problem, card) if taught and streamed is None else None
+    tile, another = _taught(own, problem, card) if taught and streamed is None else (own, False)
     if straddling:
-        streamed = grouped_stream.better(by_trees or own, problem, card)
+        streamed = grouped_stream.better(tile, problem, card)
     if streamed is not None:
         return _configured(streamed, problem, replace(loads_of(problem), l2_prefetch_stages=0))
-    if by_trees or isinstance(chosen, GroupTile):
-        return _configured(by_trees or own, problem)
-    config = _configured(chosen.tile, problem)
-    if problem.options.layout not in COUNTED or problem.scatter:
-        return config
-    other = _second(problem, chosen, tiles_of(problem, card), card)
+    if another or isinstance(chosen, GroupTile) or problem.options.layout not in COUNTED or problem.scatter:
+        return _configured(tile, problem)
+    config, other = _configured(chosen.tile, problem), _second(problem, chosen, tiles_of(problem, card), card)
     if other is None:
-        return config
+        return _configured(tile, problem)
     if not (problem.promote or problem.options.gated) and chosen.tile.waves(problem, card) > MANY_WAVES:
         return _configured(min((chosen, other), key=lambda each: _random_time(problem, each, card)).tile, problem)
     if static_pays(chosen.tile, problem):                       # lengths that differ are left to the other kernel
@@ -164,9 +161,12 @@ def _narrow(own: GroupTile, problem: GroupProblem, card: Card) -> GroupTile | No
     return _first(grouped_narrow.faster(own, problem, card), problem)
 
 
-def _by_trees(own: GroupTile, problem: GroupProblem, card: Card) -> GroupTile | None:
-    """The fastest tile by the trees of the card that the problem can have, if it gains enough over the tile `own`."""
-    return _first(grouped_trees.better(problem, own, card), problem)
+def _taught(own: GroupTile, problem: GroupProblem, card: Card) -> tuple[GroupTile, bool]:
+    """The fastest tile by the trees of the card that the problem can have, if it gains enough over the tile `own`, else that one; with the
+    begin of the next kernel that is best for it. And whether it is another tile."""
+    found = grouped_trees.answer(problem, own, card)
+    tile = _first(found.better, problem)
+    return (found.own, False) if tile is None else (tile, True)
 
 
 def _first(tiles: Iterable[GroupTile], problem: GroupProblem) -> GroupTile | None:

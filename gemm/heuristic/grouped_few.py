@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..config.budget import STAGE_BYTES
 from ..config.grouped import DynamicGroups, StaticGroups, SwapAB
@@ -26,6 +27,9 @@ LEAST_ROOM, MOST_ROOM = 0.5, 4
 """A tile has room for at least half the tokens of a group, and for at most four times as many; tiles of 16 tokens are always tried."""
 TALL, TALLEST = 24, 48
 """Tokens a group from which tiles have 128 rows of tokens, and 192."""
+TALL_PROMOTED, LONG_PROMOTED, SWAPPED_PROMOTED = 16, 32, 40
+"""Where sums are promoted: tokens a group from which tiles have 128 rows of tokens, beyond which the longest groups may come first, and up
+to which tokens may be columns."""
 
 
 def tokens_of(mean: float) -> tuple[int, ...]:
@@ -33,8 +37,10 @@ def tokens_of(mean: float) -> tuple[int, ...]:
     return tuple(size for size in TOKENS if LEAST_ROOM * mean <= size <= max(16, MOST_ROOM * mean))
 
 
-def tiles(mean: float, bits: int = 16) -> tuple[GroupTile, ...]:
-    """What is chosen from for operands of so many bits, whose sums stay in the tensor cores."""
+def tiles(mean: float, bits: int = 16, *, promoted: bool = False) -> tuple[GroupTile, ...]:
+    """What is chosen from for operands of so many bits, whose sums stay in the tensor cores or are `promoted`."""
+    if promoted:
+        return _promoted(tokens_of(mean) if mean <= SWAPPED_PROMOTED else (), mean >= TALL_PROMOTED, mean > LONG_PROMOTED, mean >= TALLEST)
     return _tiles(tokens_of(mean), bits, mean >= TALL, mean >= TALLEST)
 
 
@@ -61,6 +67,25 @@ def _rows(tall: bool, tallest: bool) -> Iterator[GroupTile]:
         for how in (Cooperative(), Pingpong()) if BM == 64 or (BM == 128 and BN <= 192) else (Cooperative(),):
             for scheduler in (StaticGroups(), DynamicGroups()):
                 yield GroupTile(Tile(BM, BN), how, scheduler=scheduler)
+
+
+@functools.lru_cache(64)
+def _promoted(tokens: tuple[int, ...], tall: bool, long: bool, tallest: bool) -> tuple[GroupTile, ...]:
+    found, in_turn = [], Swizzle(size=1)
+    for scheduler in (StaticGroups(), DynamicGroups()):
+        found += [GroupTile(Tile(64, BN), promotion="overlap", scheduler=scheduler) for BN in (32, 64, 96, 128)]
+        found += [GroupTile(Tile(64, 192), scheduler=scheduler)]
+        if tall:
+            found += [GroupTile(Tile(128, BN), scheduler=scheduler) for BN in (64, 96, 128, 192)]
+            found += [GroupTile(Tile(128, 128), promotion="overlap", scheduler=scheduler)]
+        if tallest:
+            found += [GroupTile(Tile(192, 128), scheduler=scheduler)]
+        found += [GroupTile(Tile(128, BN), Cooperative(1), tokens=SwapAB(), scheduler=replace(scheduler, order=in_turn), stages=6)
+                  for BN in tokens if 16 <= BN <= 64 and BN != 48]
+    if long:
+        found += [GroupTile(Tile(*tile), scheduler=DynamicGroups(True)) for tile in ((192, 128), (128, 192))]
+        found += [GroupTile(Tile(128, 256), promotion="stagger", scheduler=DynamicGroups())]
+    return tuple(found)
 
 
 __all__ = ["tiles", "tokens_of"]

@@ -16,8 +16,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from dataclasses import dataclass, field, fields
-from math import gcd
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -28,13 +27,13 @@ from ptxkit.cards import Card, known
 from ..config.grouped import DynamicGroups, GroupOperands, StaticGroups
 from ..config.parts import ClusterShape, Pingpong, Tile
 from ..problem.grouped import GroupProblem
-from ..scheduler.group_table import CONTIGUOUS_ROWS, COUNTED
-from . import corrections, grouped_few, grouped_kinds
-from .corrections import NONE, Trees, log2
-from .costs import LINE, fit_path
+from . import corrections, grouped_features, grouped_few, grouped_kinds, grouped_overlaps
+from .corrections import NONE, Trees
+from .costs import fit_path
 from .group_tile import GroupTile
-from .grouped_causes import Columns, bare, clocks_of, widths_of
+from .grouped_causes import bare, widths_of
 from .grouped_causes import tiles as tiles_of_causes
+from .grouped_features import describe, judged, operations
 from .grouped_kinds import LARGEST, LEAST_STEP
 from .grouped_lines import pitches, straddles
 from .grouped_tiles import FEW, tiles_of
@@ -46,18 +45,15 @@ OF_KINDS = ("kinds", "few-kinds")
 GAIN, GAIN_OF_WHOLE, GAIN_OF_LARGE = 0.02, 0.03, 0.08
 """What a tile must gain by the trees to take the place of the one that is chosen without them: where lines straddle; and of few tokens
 where none does, up to FEW of them and MOST_WEIGHTS bytes, and beyond."""
-GAIN_OF_KINDS, GAIN_OF_BLOCKS = 0.05, 0.01
-"""The same of other kinds; and of contiguous groups, whose number of blocks is known."""
+GAIN_OF_KINDS, GAIN_OF_FEW_KINDS, GAIN_OF_BLOCKS = 0.03, 0.07, 0.01
+"""The same of other kinds, of those with few tokens, and of contiguous groups, whose number of blocks is known."""
 MOST_WEIGHTS = 5e8
 """Bytes of all groups' weights in the largest random products by which GAIN_OF_WHOLE was set."""
 STEPS = 4
 """Each doubling of the tokens a group has 2 ** STEPS steps, for which trees are asked once."""
-MOST_ANSWERS = 8
-"""How many tiles an answer has at most. The first of them that the problem can have is taken."""
 WIDEST_STEP, LEAST = 64, 2.0 ** -20
 """The most tokens in a step: tiles of 64, 128, 192 and 256 tokens have a whole number of such steps. And the fewest tokens that trees are
 asked about."""
-Values = Any                    # a number or an array of them
 
 
 @functools.cache
@@ -86,48 +82,11 @@ def tiles(problem: GroupProblem, card: Card) -> tuple[GroupTile, ...]:
     if forest_of(problem) == "kinds":
         counted = () if problem.options.layout == "contiguous" else (each.tile for each in tiles_of(problem, card))
         return tuple(dict.fromkeys((*grouped_kinds.tiles(problem), *counted)))
-    of_few = grouped_few.tiles(problem.mean, problem.x.bits) if few(problem) else ()
+    of_few = grouped_few.tiles(problem.mean, problem.x.bits, promoted=problem.promote) if few(problem) else ()
     if problem.mean <= FEW or forest_of(problem) == "few-kinds":
         return of_few
     costed = () if of_few else (each.tile for each in tiles_of(problem, card))
     return tuple(dict.fromkeys((*of_few, *tiles_of_causes(widths_of(problem)), *further(), *costed)))
-
-
-def features(problem: GroupProblem, some: tuple[GroupTile, ...], seen: Columns, clocks: Any) -> dict[str, Values]:
-    """What a tree can ask about tiles: a number for each tile, or one for all. `clocks` [lengths, tiles] come from `clocks_of`."""
-    mean, groups, n, k, size = problem.mean, problem.groups, problem.n * (1 + problem.options.gated), problem.k, problem.x.bits / 8
-    own = {field.name: getattr(seen, field.name)[:, 0] for field in fields(seen)}
-    rows, across, total = np.ceil(mean / own["tokens"]), np.ceil(n / own["features"]), clocks.sum(axis=0)
-    down, every = rows * groups, mean * groups
-    if problem.options.layout == "contiguous":                  # whose number of blocks is known
-        every = problem.blocks * CONTIGUOUS_ROWS
-        down = every / own["tokens"]
-    count = down * across
-    waves, moved = count / own["resident"], (every + groups * n) * k * size + every * problem.n * problem.out.bits / 8
-    x, w = pitches(problem)
-    return {
-        "mean": log2(mean), "groups": log2(groups), "n": log2(n), "k": log2(k), "x line": gcd(x, LINE), "w line": gcd(w, LINE),
-        "y line": gcd(n * problem.out.bits // 8, LINE), **own, "sorted": np.array([each.longest_first for each in some]),
-        "given stages": np.array([each.stages for each in some]), "rows": rows, "across": across,
-        "full tokens": mean / (rows * own["tokens"]), "full features": n / (across * own["features"]), "waves": waves,
-        "last wave": waves - np.floor(waves), "busy": np.minimum(waves, 1.0), "total": log2(total), "alike": log2(clocks[0] / total),
-        "skewed": log2(clocks[-1] / total), "tile": log2(own["tokens"] * own["features"]), "bytes": log2(moved),
-        "intensity": log2(2 * every * n * k / moved), "all tiles": log2(count),
-        "full clusters": across / (np.ceil(across / own["along_weights"]) * own["along_weights"]),
-        **(grouped_kinds.kind(problem, some) if forest_of(problem) in OF_KINDS else {})}
-
-
-def judged(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> tuple[Any, Any]:
-    """The clocks of a launch by the causes, in the mean over the lengths that are counted, and the features [tiles, NAMES]."""
-    seen = _columns(some, problem.x.bits, card)
-    clocks = clocks_of(problem, seen, card)
-    found, names = features(problem, some, seen, clocks), names_of(forest_of(problem))
-    return clocks.mean(axis=0), corrections.in_rows([found[name] for name in names], len(some))
-
-
-@functools.lru_cache(256)
-def _columns(some: tuple[GroupTile, ...], bits: int, card: Card) -> Columns:
-    return Columns.of(some, card, as_they_are=True, bits=bits)
 
 
 def path_of(card: Card, forest: Forest, output: Path | None = None) -> Path:
@@ -146,24 +105,17 @@ def of_card(card: Card, forest: Forest) -> Trees:
 
 
 def takes(problem: GroupProblem) -> bool:
-    """Whether trees learn from such products, and choose for them: results of 16 bits, without scales, with one of each group or with those
-    of blocks that producers copy, and with a gate or not. Weights of contiguous groups lie along K. So do those of few tokens, which have
-    no scales of blocks."""
-    options, layout = problem.options, problem.options.layout
-    stored = problem.by_element or problem.scatter or problem.gathered or problem.quantised or problem.out.bits != 16
-    if problem.empty or stored or options.order or not (layout in COUNTED or layout == "contiguous"):
+    """Whether trees learn from such products, and choose for them: those that features describe, with a gate or not. Weights of contiguous
+    groups lie along K, and so do those of few tokens."""
+    if not describe(problem):
         return False
     if forest_of(problem) not in OF_KINDS:
         return True
-    if 2 * problem.mean * problem.groups * problem.n * (1 + options.gated) * problem.k > LARGEST:
-        return False
-    if problem.vectors or problem.gate_step < LEAST_STEP:
+    if operations(problem) > LARGEST or problem.gate_step < LEAST_STEP:
         return False
     if forest_of(problem) == "few-kinds":                       # whose tiles may have the tokens as columns
-        return problem.w_major == "k" and not (problem.promote or problem.as_rows)
-    if problem.promote and not (problem.scales_in_shared and problem.scales_by_producer):
-        return False
-    return problem.w_major == "k" or layout != "contiguous"
+        return problem.w_major == "k" and not problem.as_rows
+    return problem.w_major == "k" or problem.options.layout != "contiguous"
 
 
 def chooses(problem: GroupProblem, card: Card) -> bool:
@@ -210,20 +162,47 @@ class Question:
         return problem
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The tile that is chosen without trees, with the begin of the next kernel that is best for it; and the tiles that gain enough over it
+    by the trees, the fastest first."""
+
+    own: GroupTile
+    better: tuple[GroupTile, ...] = ()
+
+
+def ranked(problem: GroupProblem, some: tuple[GroupTile, ...], card: Card) -> tuple[list[GroupTile], Any, Any]:
+    """Some tiles, the fastest first by the causes and the trees that the card has; the logarithms of their clocks, and what trees are told
+    of them [tiles, NAMES]."""
+    forest = forest_of(problem)
+    clocks, told = judged(problem, some, card)
+    said = np.log(clocks)
+    if chooses(problem, card):
+        said = said + of_card(card, forest).logarithm(told[:, :len(names_of(forest))])
+    order = np.argsort(said, kind="stable")
+    return [some[place] for place in order.tolist()], said[order], told[order]
+
+
 @functools.lru_cache(4096)
-def _answer(question: Question) -> tuple[GroupTile, ...]:
-    """The tiles that gain enough over the own one by the trees, the fastest first. Each question is answered once."""
-    problem = question.asked
-    some = tuple(dict.fromkeys((question.own, *tiles(problem, question.card))))
-    clocks, told = judged(problem, some, question.card)
-    said = np.log(clocks) + of_card(question.card, forest_of(problem)).logarithm(told)
-    return tuple(some[place] for place in np.argsort(said, kind="stable")[:MOST_ANSWERS] if gains(problem, said[place], said[0]))
+def _answer(question: Question) -> Answer:
+    """Each question is answered once."""
+    problem, card, own = question.asked, question.card, question.own
+    others = tiles(problem, card) if chooses(problem, card) else ()
+    some, said, told = ranked(problem, tuple(dict.fromkeys((own, *others))), card)
+    first = list(dict.fromkeys((some.index(own), *range(min(len(some), grouped_overlaps.ASKED)))))
+    found, said = [some[place] for place in first], said[first]
+    if grouped_overlaps.chooses(problem, card):
+        found, changes = grouped_overlaps.begun(problem, found, told[first], card)
+        said = said + changes
+    better = [found[place] for place in np.argsort(said, kind="stable").tolist() if place and gains(problem, said[place], said[0])]
+    return Answer(found[0], tuple(better))
 
 
-def better(problem: GroupProblem, own: GroupTile, card: Card) -> tuple[GroupTile, ...]:
-    """The tiles that gain enough by the trees over the one that is chosen without them, the fastest first. A problem may not be able to
-    have some of them."""
-    return _answer(Question.of(own, problem, card)) if chooses(problem, card) else ()
+def answer(problem: GroupProblem, own: GroupTile, card: Card) -> Answer:
+    """What the trees of the card say of a problem whose tile is `own` without them. A problem may not be able to have some of the tiles."""
+    if not (chooses(problem, card) or grouped_overlaps.chooses(problem, card)):
+        return Answer(own)
+    return _answer(Question.of(own, problem, card))
 
 
 def gains(problem: GroupProblem, said: float, own: float) -> bool:
@@ -236,7 +215,7 @@ def _gain(problem: GroupProblem) -> float:
     if problem.options.layout == "contiguous":
         return GAIN_OF_BLOCKS
     if forest_of(problem) in OF_KINDS:
-        return GAIN_OF_KINDS
+        return GAIN_OF_FEW_KINDS if few(problem) else GAIN_OF_KINDS
     if straddles(problem):
         return GAIN
     weights = problem.groups * problem.n * problem.k * problem.w.bits / 8
@@ -245,14 +224,8 @@ def _gain(problem: GroupProblem) -> float:
 
 def names_of(forest: Forest) -> tuple[str, ...]:
     """What the trees of a forest can ask about, in the order of the files."""
-    return (*NAMES, *grouped_kinds.NAMES) if forest in OF_KINDS else NAMES
+    return grouped_features.NAMES if forest in OF_KINDS else grouped_features.OF_TILES
 
 
-NAMES = ("mean", "groups", "n", "k", "x line", "w line", "y line", *(field.name for field in fields(Columns)), "sorted", "given stages",
-         "rows", "across", "full tokens", "full features", "waves", "last wave", "busy", "total", "alike", "skewed", "tile", "bytes",
-         "intensity", "all tiles", "full clusters")
-"""What the trees of every forest can ask about."""
-
-
-__all__ = ["FORESTS", "NAMES", "Forest", "Question", "better", "features", "few", "forest_of", "further", "gains", "judged",
-           "names_of", "of_card", "path_of", "rounded", "takes", "tiles"]
+__all__ = ["FORESTS", "Answer", "Forest", "Question", "answer", "few", "forest_of", "further", "gains", "names_of", "of_card", "path_of",
+           "ranked", "rounded", "takes", "tiles"]

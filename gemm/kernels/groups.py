@@ -180,7 +180,7 @@ class GroupWork:
                 prefetch_stages(weights(), line, features, groups.n, config.loads.l2_prefetch_stages, groups.k_tiles, 0, group)
         if not self.is_second:
             griddepcontrol.wait()
-            if not config.operands.gathered:
+            if not config.operands.gathered and scheduler.overlap == "start":
                 griddepcontrol.launch_dependents()
         if self.table is not None:
             with if_((thread >> 5) == TABLE_WARP):

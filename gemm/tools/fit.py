@@ -34,7 +34,7 @@ from ..heuristic.corrections import write as write_trees
 from ..heuristic.costs import Costs, estimate, fit_path, following, of_card, write
 from ..heuristic.dense import only_measured
 from ..heuristic.overlaps import overlaps_beside
-from . import further, grouped_fit, overlaps_fit
+from . import further, grouped_fit, grouped_overlaps_fit, overlaps_fit
 from .grow import FAR, ROUNDS, Growth, grown, parts, weights
 from .measured import DataError, Pairs, modelled, pairs, record, regrets, told
 
@@ -126,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grouped", action="store_true", help="the trees of grouped products instead, from what `grouped --sweep "
                         "--variants tiles` measured: JSON")
     parser.add_argument("--overlaps", action="store_true", help="the trees that say when the next kernel begins instead, from what "
-                        "`sample --overlaps` measured")
+                        "`sample --overlaps` measured, or with --grouped `grouped --sweep --variants overlaps`")
     parser.add_argument("--output", type=output_path, metavar="FILE",
                         help="where to keep them (default: with the shipped ones); of --grouped, other forests lie beside t.json: "
                         "t-few.json, t-kinds.json, t-few-kinds.json")
@@ -141,6 +141,8 @@ def command(options: argparse.Namespace) -> int:
     other = [one["device"]["name"] for one in records if one["device"]["name"] != card.name]
     if other:
         raise DataError(f"--card {options.card} is {card.name}, and a record is of {other[0]}")
+    if options.grouped and options.overlaps:
+        return grouped_overlaps_fit.fit(records, card, options.output)
     if options.grouped:
         return grouped_fit.fit(records, card, options.output, further=options.further)
     if options.overlaps:
@@ -179,8 +181,6 @@ def command(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together."""
     fixed = options.start or options.keep is not None or options.rounds is not None
-    if options.grouped and options.overlaps:
-        raise UsageError("--grouped and --overlaps are trees of different products, from different records: give one of the two")
     if options.grouped and (fixed or options.turns != TURNS):
         raise UsageError("--grouped takes no --start, --keep, --rounds or --turns: it grows a fixed number of trees, --further beside "
                          "those of its card")

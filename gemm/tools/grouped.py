@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--variants", default="", help="of --compare: ours with changes as well: linear, search, across, dynamic, ragged, "
                         "tensormap, with block scales shared or overlap; any settings as of --set: "
                         "\"tile.BN=128+scheduler=DynamicGroups,tile.BM=64\"; tiles: each tile that is chosen from. Of --sweep: tiles, "
-                        "those that the trees of a card choose from")
+                        "those that the trees of a card choose from; overlaps, the first of them with every begin of the next kernel")
     parser.add_argument("--layout", choices=("cu_seqlens", "contiguous"), default="cu_seqlens", help="of --sweep: how groups lie in x")
     parser.add_argument("--w-major", choices=("k", "mn"), default="k", help="of --sweep: mn: weights are contiguous along N")
     parser.add_argument("--rounds", type=positive, help="of --compare")
@@ -107,10 +107,10 @@ def _measure(options: argparse.Namespace) -> int:
         if options.layout == "contiguous" and any(one.quantised for one in chosen):
             raise UsageError("--layout contiguous: quantised results are not measured so")
         names = bench.names_of(options.variants)
-        if names not in ((), (bench.TILES,)):
-            raise UsageError(f"--variants {options.variants}: a sweep has every candidate, or with --variants {bench.TILES} every tile "
-                             "that the trees of a card choose from")
-        results = bench.sweep(chosen, tiles=bool(names), layout=options.layout, w_major=options.w_major, seconds=options.seconds,
+        if len(names) > 1 or not set(names) <= set(bench.SWEPT):
+            raise UsageError(f"--variants {options.variants}: a sweep has every candidate; with {bench.TILES} every tile that the trees of "
+                             f"a card choose from; with {bench.OVERLAPS} the first of them with every begin of the next kernel")
+        results = bench.sweep(chosen, every="".join(names), layout=options.layout, w_major=options.w_major, seconds=options.seconds,
                               path=path, say=_say)
     else:
         results = bench.compare(chosen, regimes=tuple(options.regimes.split(",")), rounds=options.rounds,

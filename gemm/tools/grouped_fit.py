@@ -22,8 +22,9 @@ from ptxkit.measure.figures import quantile
 
 from ..heuristic.corrections import NONE, Trees, write
 from ..heuristic.grouped import alone, untaught, usual_tile
+from ..heuristic.grouped_features import judged
 from ..heuristic.grouped_tiles import FEW
-from ..heuristic.grouped_trees import FORESTS, Forest, forest_of, gains, judged, names_of, of_card, path_of, takes, tiles
+from ..heuristic.grouped_trees import FORESTS, Forest, forest_of, gains, names_of, of_card, path_of, takes, tiles
 from ..problem.grouped import GroupProblem
 from .bench.grouped_cases import case
 from .grow import Growth, grown, joined, parts, weights
@@ -31,13 +32,14 @@ from .measured import DataError
 from .problems import problem_of
 
 FAR = 1.6                       # times the best's time, from which a tile teaches nothing that matters
+LATER = "next kernel after"      # in the words of a tile with another begin of the next kernel, which `overlaps` are about
 FOLDS = 5                       # of the products, each held out of the trees once
 GROWTH = Growth(900, 7, 0.1)
 PRODUCTS: dict[Forest, str] = {
     "straddling": f"16 bits, more than {2 * FEW} tokens a group, rows that straddle lines",
     "few": f"16 bits, up to {2 * FEW} tokens a group",
     "kinds": f"other kinds of more than {2 * FEW} tokens a group, and contiguous groups",
-    "few-kinds": f"other kinds of up to {2 * FEW} tokens a group, with one scale or none"}
+    "few-kinds": f"other kinds of up to {2 * FEW} tokens a group"}
 """What each forest is about."""
 
 
@@ -80,7 +82,7 @@ def measured(sweeps: Sequence[Mapping[str, Any]], card: Card, kept: Trees = NONE
     names: list[str] = []
     for row in (row for sweep in sweeps for row in sweep["rows"]):
         problem = problem_in(row)
-        times = {one["config"]: float(one["us"]) for one in row["configs"]}
+        times = {one["config"]: float(one["us"]) for one in row["configs"] if LATER not in one["config"]}
         config = untaught(problem, card)
         chosen = str(config)
         if not takes(problem) or forest_of(problem) != forest or config.streams or chosen not in times:
@@ -89,6 +91,7 @@ def measured(sweeps: Sequence[Mapping[str, Any]], card: Card, kept: Trees = NONE
         some = {str(each): tile for tile in dict.fromkeys((usual, *tiles(problem, card))) if (each := alone(tile, problem)) is not None}
         swept = {name: tile for name, tile in some.items() if name in times}
         clocks, asked = judged(problem, tuple(swept.values()), card)
+        asked = asked[:, :len(names_of(forest))]
         said = np.log(clocks) + kept.logarithm(asked)
         best = min(times.values())
         start = len(found)

@@ -135,21 +135,27 @@ def told(some: Changes, said: Any) -> Iterator[str]:
                f"95th percentile {quantile(list(found), 0.95):.3f}, worst {max(found):.3f}")
 
 
-def fit(records: Sequence[Mapping[str, Any]], card: Card, output: Path | None = None) -> int:
-    """0: grown and kept. 1: the trees choose no better than the best begin for all, and nothing is kept."""
-    if not fit_path(card.name).is_file():
-        raise DataError(f"{card.name} has no constants of its own, whose trees these would be: run `fit` first")
-    some, products = changes(records, card)
+def kept(some: Changes, path: Path, about: Mapping[str, Any], names: Sequence[str]) -> int:
+    """0: trees are grown and kept at `path`, with what the file says `about` them. 1: they choose no better than the best begin for all,
+    and nothing is kept."""
     said = unseen(some)
     lines = list(told(some, said))
     print("\n".join(lines))
     if np.log(gains(some, said)).mean() >= np.log(one_for_all(some)[1]).mean():
         print("there is nothing to be gained")
         return 1
-    about = {"device": card.name, "products": products, "configurations": len(some), "seeds": [one["seed"] for one in records],
-             "held_out": lines}
-    corrections.write(output or path_of(card), taught(some, np.ones(len(some), dtype=bool)), about, NAMES)
+    about = {**about, "configurations": len(some), "held_out": lines}
+    corrections.write(path, taught(some, np.ones(len(some), dtype=bool)), about, names)
     return 0
 
 
-__all__ = ["Changes", "changes", "fit", "gains", "one_for_all", "taught", "told", "unseen"]
+def fit(records: Sequence[Mapping[str, Any]], card: Card, output: Path | None = None) -> int:
+    """What `kept` returns."""
+    if not fit_path(card.name).is_file():
+        raise DataError(f"{card.name} has no constants of its own, whose trees these would be: run `fit` first")
+    some, products = changes(records, card)
+    about = {"device": card.name, "products": products, "seeds": [one["seed"] for one in records]}
+    return kept(some, output or path_of(card), about, NAMES)
+
+
+__all__ = ["Changes", "changes", "fit", "gains", "kept", "one_for_all", "taught", "told", "unseen"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ptxkit.cards import CARDS, H200
 from ptxkit.gemm.config.grouped import DynamicGroups, GroupedConfig, GroupOperands, StaticGroups, SwapAB, TokensAsRows
 from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Cooperative, Tile
-from ptxkit.gemm.heuristic import grouped_kinds, grouped_trees
+from ptxkit.gemm.heuristic import grouped_features, grouped_kinds, grouped_trees
 from ptxkit.gemm.heuristic.group_tile import GroupTile, swapped
 from ptxkit.gemm.heuristic.grouped import alone, heuristic, untaught, usual_tile
 from ptxkit.gemm.heuristic.grouped_tiles import SHORT
@@ -132,8 +132,8 @@ def test_trees_are_told_the_tiles_of_a_product(layout: Any, gated: bool) -> None
     for mean in (None, 700):
         problem = GroupProblem(arrays, GroupOptions(layout, gated, mean_tokens=mean))
         some = grouped_kinds.tiles(problem)
-        _, told = grouped_trees.judged(problem, some, H200)
-        count = 2.0 ** told[:, grouped_trees.names_of("kinds").index("all tiles")]
+        _, told = grouped_features.judged(problem, some, H200)
+        count = 2.0 ** told[:, grouped_features.NAMES.index("all tiles")]
         for tile, tiles in zip(some, count, strict=True):
             across = -(-problem.n // tile.features(gated, quantised=False))
             down = problem.rows / tile.tile_tokens if layout == "contiguous" else 16 * math.ceil(problem.mean / tile.tile_tokens)
@@ -225,11 +225,11 @@ def test_trees_are_asked_about_what_a_product_has_without_them_and_are_obeyed(mo
     drawn = swapped(64, 32, longest_first=False)
     assert isinstance(untaught(problem).scheduler, StaticGroups)
 
-    def better(problem: GroupProblem, own: GroupTile, card: Any) -> tuple[GroupTile, ...]:
+    def answer(problem: GroupProblem, own: GroupTile, card: Any) -> grouped_trees.Answer:
         asked.append(own)
-        return (drawn,)
+        return grouped_trees.Answer(own, (drawn,))
 
-    monkeypatch.setattr(grouped_trees, "better", better)
+    monkeypatch.setattr(grouped_trees, "answer", answer)
     assert heuristic(problem) == alone(drawn, problem)
     assert asked == [usual_tile(problem, H200)]
     assert isinstance(asked[0].scheduler, StaticGroups)
@@ -240,5 +240,5 @@ def test_the_first_tile_that_a_problem_can_have_is_taken(monkeypatch: pytest.Mon
     gated = problem_of(Case(8, 512, 1024, 1024, gated=True))
     pairs, wide = (GroupTile(tile, scheduler=grouped_kinds.PAIRS) for tile in (Tile(128, 48), Tile(128, 128)))
     assert alone(pairs, gated) is None
-    monkeypatch.setattr(grouped_trees, "better", lambda problem, own, card: (pairs, wide))
+    monkeypatch.setattr(grouped_trees, "answer", lambda problem, own, card: grouped_trees.Answer(own, (pairs, wide)))
     assert heuristic(gated) == alone(wide, gated)

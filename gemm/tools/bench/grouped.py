@@ -37,7 +37,7 @@ from ..problems import problem_of
 from .baselines import BaselineError, NotImplementedHere, wgmma
 from .figures import whole, worst
 from .grouped_baselines import Peer, baselines, entry, in_blocks
-from .grouped_candidates import candidates, each_tile, taught_candidates
+from .grouped_candidates import begun_candidates, candidates, each_tile, taught_candidates
 from .grouped_cases import DECODE, PREFILL, Case
 from .grouped_data import Data, sets_of, wrong
 from .operands import fault
@@ -50,6 +50,10 @@ Variant = Callable[[GroupedConfig, GroupProblem, Card], GroupedConfig]
 """Another configuration of a problem on a card. Raises where there is none."""
 TILES = "tiles"
 """Every tile that the heuristic chooses from where each CTA has a whole K."""
+OVERLAPS = "overlaps"
+"""Every begin of the next kernel, of the tiles that are chosen from first."""
+SWEPT = {TILES: taught_candidates, OVERLAPS: begun_candidates}
+"""What a sweep has instead of every candidate."""
 
 
 def _in_order(order: Order, config: GroupedConfig, problem: GroupProblem, card: Card) -> GroupedConfig:
@@ -279,14 +283,14 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def sweep(cases: Sequence[Case], *, tiles: bool = False, layout: Layout = "cu_seqlens", w_major: Major = "k", seconds: float = 120.0,
+def sweep(cases: Sequence[Case], *, every: str = "", layout: Layout = "cu_seqlens", w_major: Major = "k", seconds: float = 120.0,
           path: Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Every candidate of every case in bursts, three rounds each: the times of all, the fastest first. `tiles`: every tile that trees of a
-    card choose from instead, of cases that they learn from. `layout`: "cu_seqlens" or "contiguous"."""
+    """Every candidate of every case in bursts, three rounds each: the times of all, the fastest first. `every`: what instead, of cases that
+    trees learn from, a key of SWEPT. `layout`: "cu_seqlens" or "contiguous"."""
     torch = library()
     begin = time.perf_counter()
     results = header(device=device(torch))
-    candidates_of = taught_candidates if tiles else candidates
+    candidates_of = SWEPT.get(every, candidates)
     card = card_of(None)
     by_case = {case: configs for case in cases if (configs := list(candidates_of(problem_of(case, layout, w_major), card)))}
     assemble([config for configs in by_case.values() for config in configs], say)

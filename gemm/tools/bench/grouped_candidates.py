@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,9 +10,9 @@ from ptxkit.cards import H200, Card
 
 from ...config.grouped import DynamicGroups, GroupedConfig, GroupLoads, StagedGroups, StaticGroups, SwapAB
 from ...config.parts import Cooperative, Pingpong, Promotion, Swizzle, Tile
-from ...heuristic import grouped_narrow, grouped_stream, grouped_trees
+from ...heuristic import grouped_narrow, grouped_overlaps, grouped_stream, grouped_trees
 from ...heuristic.group_tile import GroupTile, in_this_order, swapped
-from ...heuristic.grouped import SINGLE, alone, heuristic, loads_of, single, untaught
+from ...heuristic.grouped import SINGLE, alone, heuristic, loads_of, single, untaught, usual_tile
 from ...heuristic.grouped_tiles import FEW, THREE_WARPGROUPS, WIDE, tiles_of
 from ...problem.grouped import GroupProblem
 
@@ -48,6 +49,21 @@ def taught_candidates(problem: GroupProblem, card: Card = H200) -> Iterator[Grou
     if grouped_trees.takes(problem):
         tiles = (alone(tile, problem) for tile in grouped_trees.tiles(problem, card))
         yield from dict.fromkeys((heuristic(problem, card), untaught(problem, card), *(config for config in tiles if config is not None)))
+
+
+BEGUN = 4
+"""Tiles of which every begin of the next kernel is measured."""
+
+
+def begun_candidates(problem: GroupProblem, card: Card = H200) -> Iterator[GroupedConfig]:
+    """The heuristic's, and with each begin of the next kernel the tiles that are chosen from first, by trees and causes; none of a problem
+    whose begin is not learned."""
+    if grouped_overlaps.takes(problem):
+        some = grouped_trees.tiles(problem, card) if grouped_trees.takes(problem) else ()
+        first, _, _ = grouped_trees.ranked(problem, tuple(dict.fromkeys((usual_tile(problem, card), *some))), card)
+        every = ([alone(each, problem) for each in grouped_overlaps.begins(tile)] for tile in first)
+        begun = itertools.islice((each for each in every if len(each) > 1 and each[0] is not None), BEGUN)
+        yield from dict.fromkeys((heuristic(problem, card), *(config for each in begun for config in each if config is not None)))
 
 
 def _shapes(problem: GroupProblem, card: Card) -> Iterator[Candidate]:
@@ -136,4 +152,4 @@ def _promoted_shapes(problem: GroupProblem) -> Iterator[GroupTile]:
         yield from _promotions(BM, 128, "plain", *(["overlap"] if problem.scales_in_shared else []))  # type: ignore[arg-type]
 
 
-__all__ = ["candidates", "each_tile", "taught_candidates"]
+__all__ = ["begun_candidates", "candidates", "each_tile", "taught_candidates"]

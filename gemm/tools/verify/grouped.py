@@ -7,12 +7,12 @@ import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from ptxkit.cards import H200, Card
 
-from ...config.grouped import CONTIGUOUS_ROWS, GroupedConfig, GroupLoads, StagedGroups, StreamGroups
-from ...config.parts import ConfigError, Direct, Pingpong
+from ...config.grouped import CONTIGUOUS_ROWS, GroupedConfig, GroupLoads, StagedGroups, StaticGroups, StreamGroups
+from ...config.parts import ConfigError, Direct, Overlap, Pingpong
 from ...heuristic.group_tile import in_this_order
 from ...heuristic.grouped import heuristic
 from ...heuristic.grouped_tiles import PAIR
@@ -56,6 +56,7 @@ class Trial:
     between: int | None = None                  # the time between the two kernels, where they may share the groups
     pairs: bool = False                         # whether pairs of CTAs share the tokens
     most: int = 0                               # how many CTAs share the K of a tile, where they can
+    overlap: Overlap = "start"                  # when the next kernel begins, where CTAs know their tiles
     apart: bool = False                         # whether block scales of masked groups lie as DeepGEMM lays them out
 
     @property
@@ -132,12 +133,14 @@ class Trial:
             with contextlib.suppress(ConfigError):
                 other = from_defaults(problem, {"tile.BM": 128, "tile.BN": 64, **({} if problem.promote else {"schedule": Pingpong()})})
                 found = found.alone.or_(found.cost(self.waves[0]), other, other.cost(self.waves[1]), self.between)
+        if isinstance(found.scheduler, StaticGroups) and found.plan is None:
+            found = replace(found, scheduler=replace(found.scheduler, overlap=self.overlap))
         return found
 
 
 def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
     """Random trials: few and many groups; lengths 0, 1, 7, near those of tiles, and all rows in one group; several lengths of each kind."""
-    rng, sharing = random.Random(seed), random.Random(f"{seed} sharing")
+    rng, sharing, beginning = random.Random(seed), random.Random(f"{seed} sharing"), random.Random(f"{seed} beginning")
     found: list[Trial] = []
     while len(found) < count:
         groups = rng.choice((1, 2, 3, 5, 8, 31, 33, 64, 200, 256, 300, 1000, 1100))
@@ -151,7 +154,7 @@ def trials(count: int, seed: int, of_each: int = 8) -> list[Trial]:
         ways: dict[str, Any] = {"order": rng.choice((None, None, "search", "across", "dynamic", "dynamic")),
                                 "ends": rng.choice(("ragged", "ragged", "direct", "tensormap")),
                                 "waves": rng.choice((None, None, (2, 1), (1, 1))), "between": rng.choice((None, 0)),
-                                "pairs": rng.random() < 0.2}
+                                "pairs": rng.random() < 0.2, "overlap": beginning.choice(get_args(Overlap))}
         most = sharing.choice((0, 0, 0, 0, 2, 4, 8))
         for _ in range(min(of_each, count - len(found))):
             n = 8 * rng.randint(1, 60) if groups < 64 else 8 * rng.randint(1, 20)
