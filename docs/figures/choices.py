@@ -75,47 +75,35 @@ def far(times: Sequence[float]) -> str:
     return f"{geometric_mean(times):.3f} ({percentile(times, 0.95):.2f}, {max(times):.2f})"
 
 
-def kinds_table(section: str, *, beside: bool = True) -> str:
+def kinds_table(section: str) -> str:
     """Groups of other kinds, each chosen for by trees that have not seen it."""
-    title = ("products | n | over the fastest measured, without trees: mean (95th percentile, most) | with trees | "
-             "more than 3 % slower than without")
-    lines = header(title + " | DeepGEMM / ours without trees: mean (least) | with trees" * beside)
+    lines = header("products | n | over the fastest measured tile, without trees: mean (95th percentile, most) | with trees | "
+                   "with the begin of the next kernel, too | more than 3 % slower than without trees")
     learned: dict[str, list[Any]] = record(KINDS)[section]
     for kind, found in sorted(learned.items()):
-        slower = sum(row[2] > 1.03 * row[1] for row in found)
-        cells = [str(len(found)), *(far([row[place] for row in found]) for place in (1, 2)), str(slower)]
-        theirs = [row for row in found if len(row) > 3]
-        for place in (1, 2) if beside else ():
-            ratios = [row[3] / row[place] for row in theirs]
-            cells.append(f"{geometric_mean(ratios):.3f} ({min(ratios):.3f})" if ratios else "")
+        slower = sum(row[3] > 1.03 * row[1] for row in found)
+        cells = [str(len(found)), *(far([row[place] for row in found]) for place in (1, 2, 3)), str(slower)]
         lines.append(f"| {kind} | {' | '.join(cells)} |")
     return block(lines)
 
 
 def fresh_table() -> str:
-    """Products that were fresh for the trees of one time: how far the choice was from the fastest tile."""
-    lines = header("products | n | over the fastest measured, without trees: mean (most) | with trees | more than 3 % slower than "
-                   "without | most, beside that")
+    """Products that were fresh for all trees and whose tile or begin changes, beside the trees before."""
+    lines = header(f"seed | products | n | other tile or begin | {BESIDE}")
     found = record(KINDS)["fresh"]
-    for what in ("contiguous", "lengths read by the kernel"):
-        count, before, most, now, most_now, slower, worst = found[what]
-        lines.append(f"| {what} | {count} | {before:.3f} ({most:.2f}) | {now:.3f} ({most_now:.2f}) | {slower} | {worst:.2f} |")
+    for seed in ("131", "141"):
+        lines += [f"| {seed} | {kind} | {one['products']} | {beside_before(one['changed'])} |"
+                  for kind, one in found[seed].items() if isinstance(one, dict) and one["changed"]]
     return block(lines)
 
 
-def fresh_few_table() -> str:
-    """Products of up to 128 tokens that were fresh for the trees and have another tile."""
-    lines = header(f"products | other tile | {BESIDE}")
-    kinds: dict[str, list[float]] = {}
-    for product, before, now in record(KINDS)["fresh few tokens"]["rows"]:
-        kinds.setdefault(product.partition(":")[2].replace(":", " "), []).append(now / before)
-    lines += [f"| {kind} | {beside_before(ratios)} |" for kind, ratios in sorted(kinds.items())]
+def begins_table() -> str:
+    """Two tiles of some products by the begin of the next kernel."""
+    lines = header("product | layout | DeepGEMM | tile | start | loads | end")
+    for product, layout, theirs, tiles in record(KINDS)["begins"]["rows"]:
+        for name, *us in tiles:
+            lines.append(f"| {product} | {layout} | {theirs:.1f} | {name} | {' | '.join(f'{each:.1f}' for each in us)} |")
     return block(lines)
-
-
-def fresh_blocks(name: str, form: str = "") -> Figure:
-    """A number about the contiguous groups that were fresh for the trees."""
-    return lambda: format(record(KINDS)["fresh blocks"][name], form)
 
 
 def columns_table() -> str:
@@ -130,11 +118,7 @@ def columns_table() -> str:
 
 FIGURES: dict[str, Figure] = {"choices.groups": groups_table, "choices.along-k": along_k_table, "choices.block-scales": scales_table,
                               "choices.contiguous": contiguous_table, "choices.columns": columns_table,
-                              "kinds.table": lambda: kinds_table("learned"),
-                              "kinds.few.table": lambda: kinds_table("few tokens", beside=False), "kinds.fresh": fresh_table,
-                              "kinds.fresh.few": fresh_few_table,
+                              "kinds.table": lambda: kinds_table("learned"), "kinds.few.table": lambda: kinds_table("few tokens"),
+                              "kinds.fresh": fresh_table, "kinds.begins": begins_table,
                               "kinds.contiguous": lambda: str(record(KINDS)["pairs"]["contiguous products"]),
-                              "kinds.pairs": lambda: str(record(KINDS)["pairs"]["fastest"]),
-                              "kinds.blocks.count": fresh_blocks("products"), "kinds.blocks.before": fresh_blocks("before", ".3f"),
-                              "kinds.blocks.now": fresh_blocks("now", ".3f"), "kinds.blocks.most": fresh_blocks("most", ".2f"),
-                              "kinds.blocks.slower": fresh_blocks("slower")}
+                              "kinds.pairs": lambda: str(record(KINDS)["pairs"]["fastest"])}

@@ -21,7 +21,7 @@ from ptxkit.gemm.heuristic.grouped import alone, heuristic, untaught, usual_tile
 from ptxkit.gemm.heuristic.grouped_tiles import SHORT
 from ptxkit.gemm.launch.grouped import check_config
 from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
-from ptxkit.gemm.tools.bench.grouped_cases import Case, case, cases, model_cases
+from ptxkit.gemm.tools.bench.grouped_cases import Case, cases, model_cases
 from ptxkit.gemm.tools.grouped_example import example
 from ptxkit.gemm.tools.problems import array, arrays_of, problem_of
 from tests.gemm.groups import results
@@ -107,7 +107,7 @@ def measured() -> GroupProblem:
     (GroupProblem(arrays_of(Case(8, 512, 1024, 1024))._replace(out=array("f32", 4096, 1024))), "results of 32 bits"),
     (problem_of(Case(8, 512, 1024, 1024, "fp8", quantised=True)), "quantised results"),
     (GroupProblem(arrays_of(Case(8, 512, 1024, 1024)), GroupOptions(order="linear")), "an order that the caller gives"),
-    (problem_of(Case(8, 96, 1024, 1024, "fp8-block")), "few tokens with scales of blocks"),
+    (GroupProblem(arrays_of(Case(8, 96, 1024, 1024, "fp8-block"))._replace(x_scale=array("f32", 768, 8))), "few tokens with such scales"),
     (problem_of(Case(8, 96, 1024, 1024), w_major="mn"), "few tokens with weights along N"),
     (GroupProblem(arrays_of(Case(8, 96, 1024, 1024, "fp8")), GroupOptions(batch_invariant=True)), "few tokens that must be rows"),
     (problem_of(Case(64, 4096, 4096, 1024)), "more operations than were measured"),
@@ -120,7 +120,7 @@ def measured() -> GroupProblem:
     ids=lambda each: each if isinstance(each, str) else "")
 def test_other_products_have_no_trees(problem: GroupProblem, why: str) -> None:
     assert grouped_trees.takes(measured())
-    assert grouped_trees.takes(problem_of(Case(8, 96, 1024, 1024, "fp8")))
+    assert all(grouped_trees.takes(problem_of(Case(8, 96, 1024, 1024, kind))) for kind in ("fp8", "fp8-block"))
     assert not grouped_trees.takes(problem), why
 
 
@@ -159,10 +159,10 @@ def test_contiguous_groups_are_asked_about_by_their_blocks() -> None:
         assert grouped_trees._answer.cache_info().misses == blocks
 
 
-@pytest.mark.parametrize(("section", "kinds", "shares"), [("learned", 11, {True: (360, 1.015), False: (620, 1.035)}),
-                                                          ("few tokens", 3, {False: (150, 1.05)})])
+@pytest.mark.parametrize(("section", "kinds", "shares"), [("learned", 11, {True: (270, 1.015), False: (560, 1.035)}),
+                                                          ("few tokens", 5, {False: (240, 1.05)})])
 def test_what_is_recorded_of_trees_is_nearer_to_the_fastest_tile(section: str, kinds: int, shares: dict[bool, tuple[int, float]]) -> None:
-    """Of each kind, by trees that have not seen the product; few of them lose."""
+    """Of each kind, by trees that have not seen the product; few of them lose. The begin of the next kernel brings more."""
     learned = results(RECORD)[section]
     assert len(learned) == kinds
     gained = sorted(geometric_mean(row[2] / row[1] for row in found) for found in learned.values())
@@ -172,35 +172,35 @@ def test_what_is_recorded_of_trees_is_nearer_to_the_fastest_tile(section: str, k
         found = [row for kind, found in learned.items() for row in found if ("contiguous" in kind) == contiguous]
         assert len(found) >= count
         assert geometric_mean(row[2] for row in found) < most < geometric_mean(row[1] for row in found)
-        assert sum(row[2] > 1.03 * row[1] for row in found) < (0.11 if section == "few tokens" else 0.05) * len(found)
+        assert geometric_mean(row[3] / row[2] for row in found) < (0.996 if section == "few tokens" else 0.985)
+        for place in (2, 3):
+            assert sum(row[place] > 1.03 * row[1] for row in found) < 0.05 * len(found)
 
 
 def test_what_was_fresh_for_the_trees_is_faster_by_them() -> None:
-    """Products of few tokens. "Before" is the tile that they have without trees, but for plain bf16, which had trees already."""
-    rows = results(RECORD)["fresh few tokens"]["rows"]
-    assert len(rows) == 45
-    for word, _, _ in rows:
-        problem = problem_of(case(word))
-        assert grouped_trees.forest_of(problem) == "few" or heuristic(problem) != untaught(problem), word
-    found = [now / before for _, before, now in rows]
-    assert geometric_mean(found) < 0.93
-    assert sum(each > 1.03 for each in found) <= 4
+    """Products of two seeds whose tile or begin is another one than by the trees before."""
+    fresh = results(RECORD)["fresh"]
+    for seed, least in (("131", 100), ("141", 120)):
+        found = [ratio for kind in fresh[seed].values() if isinstance(kind, dict) for ratio in kind["changed"]]
+        assert len(found) >= least
+        assert geometric_mean(found) < 0.975
+        assert sum(each > 1.03 for each in found) < 0.1 * len(found)
 
 
 def test_extents_of_models_have_other_choices_only_where_these_were_measured() -> None:
     """Without them in what trees learned other tiles took up to 1.11 times as long."""
     measured, blocks = results(RECORD)["models"], results(RECORD)["models contiguous"]
-    changed: dict[str, list[str]] = {"cu_seqlens": [], "contiguous": []}
+    changed: dict[str, set[str]] = {"cu_seqlens": set(), "contiguous": set()}
     for one in (replace(each, gated=gated) for each in (*model_cases(), *cases()) for gated in (False, True)[:1 + (each.n % 2 == 0)]):
         for layout, found in changed.items():
             problem = problem_of(one, layout)  # type: ignore[arg-type]
             if grouped_trees.takes(problem) and heuristic(problem, H200) != untaught(problem, H200):
-                found.append(str(one))
-    assert sorted(changed["cu_seqlens"]) == sorted(measured)
-    assert blocks.keys() < set(changed["contiguous"])
-    assert len(changed["contiguous"]) == 41                     # docs/grouped-performance.md says so
+                found.add(str(one))
+    assert changed["cu_seqlens"] == measured.keys()
+    assert blocks.keys() < changed["contiguous"]
+    assert (len(measured), len(blocks), len(changed["contiguous"])) == (26, 20, 115)        # docs/grouped-performance.md says so
     assert max(now / before for before, now in blocks.values()) < 1.01
-    assert geometric_mean(now / before for before, now in measured.values()) < 0.9
+    assert geometric_mean(now / before for before, now in measured.values()) < 0.96
     assert max(now / before for before, now in measured.values()) < 1.03
 
 

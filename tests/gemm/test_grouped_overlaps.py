@@ -20,6 +20,7 @@ from ptxkit.gemm.heuristic.corrections import NONE, Trees
 from ptxkit.gemm.heuristic.group_tile import GroupTile
 from ptxkit.gemm.heuristic.grouped import alone, heuristic, untaught, usual_tile
 from ptxkit.gemm.launch.group_kernels import kernel_of
+from ptxkit.gemm.problem.grouped import GroupProblem
 from ptxkit.gemm.tools import grouped_overlaps_fit, overlaps_fit
 from ptxkit.gemm.tools.bench.grouped_candidates import BEGUN, begun_candidates
 from ptxkit.gemm.tools.bench.grouped_cases import Case, random_cases
@@ -57,10 +58,14 @@ def at_the_start(config: GroupedConfig) -> GroupedConfig:
     return replace(config, scheduler=replace(scheduler, overlap="start")) if isinstance(scheduler, StaticGroups) else config
 
 
+def few(problem: GroupProblem) -> bool:
+    return problem.mean <= 64 and problem.options.layout != "contiguous"
+
+
 @pytest.mark.parametrize(("loads", "end", "wanted"), [(-0.02, 0.01, "loads"), (0.01, -0.03, "end"), (-0.02, -0.03, "end"),
                                                       (-0.009, -0.008, "start"), (0.02, 0.01, "start")])
 def test_a_tile_has_the_begin_that_the_trees_put_first(loads, end, wanted, trees):
-    """If it gains 1 %. A tile from a counter has no begin."""
+    """If it gains 1 %. A tile from a counter has no begin, and few tokens never wait for the end."""
     problems = [problem_of(one) for one in PRODUCTS[:40]]
     trees(NONE)
     plain = [heuristic(problem) for problem in problems]
@@ -70,7 +75,8 @@ def test_a_tile_has_the_begin_that_the_trees_put_first(loads, end, wanted, trees
     for problem, config in zip(problems, plain, strict=True):
         found = heuristic(problem)
         static = isinstance(found.scheduler, StaticGroups) and found.second is None
-        assert found.scheduler.overlap == (wanted if static else "start")
+        instead = "loads" if loads < -grouped_overlaps.GAIN else "start"
+        assert found.scheduler.overlap == ("start" if not static else instead if few(problem) and wanted == "end" else wanted)
         if wanted == "start":
             assert found == config
         seen += static
@@ -197,12 +203,12 @@ def test_trees_learn_which_begin_is_best(tmp_path, capsys, monkeypatch, trees):
     assert best == pytest.approx(0.94, abs=0.002)
     assert best <= chosen < constant - 0.01
     trees(grouped_trees.corrections.read(kept, grouped_overlaps.NAMES))
-    right = 0
-    for one in PRODUCTS[60:]:
-        problem = problem_of(one)
+    right, asked = 0, [problem for problem in map(problem_of, PRODUCTS[60:]) if not few(problem)]
+    assert len(asked) > 15
+    for problem in asked:
         found = grouped_trees.answer(problem, GroupTile(Tile(128, 128)), H200).own.scheduler
         right += found.overlap == ("loads" if problem.k > 1000 else "end")
-    assert right > 0.85 * len(PRODUCTS[60:])
+    assert right > 0.85 * len(asked)
 
 
 def test_nothing_is_kept_where_nothing_is_to_be_gained(tmp_path, monkeypatch):

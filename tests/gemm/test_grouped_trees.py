@@ -92,7 +92,7 @@ def test_trees_are_of_the_card_that_was_measured_and_change_some_choices(forest)
 
 
 @pytest.mark.parametrize(("forest", "after", "before"), [("straddling", 1.035, 1.045), ("few", 1.045, 1.07), ("kinds", 1.022, 1.035),
-                                                         ("few-kinds", 1.017, 1.021)])
+                                                         ("few-kinds", 1.021, 1.03)])
 def test_the_shipped_trees_choose_better_of_products_that_they_have_not_seen(forest, after, before):
     about = json.loads(grouped_trees.path_of(H200, forest).read_text(encoding="utf-8"))
     without, *stay, found = (float(re.search(r"regret ([\d.]+)", line)[1]) for line in about["held_out"])  # type: ignore[index]
@@ -102,10 +102,10 @@ def test_the_shipped_trees_choose_better_of_products_that_they_have_not_seen(for
 
 def test_more_must_be_gained_where_less_is_known():
     """Where lines straddle 2 %; of few tokens in rows of whole lines 3 %, and 8 % of more of them or of more weights than were measured; of
-    other kinds 3 %, and 5 % with few tokens; and of contiguous groups, whose number of blocks is known, 1 %."""
+    other kinds 3 %, and 7 % with few tokens; and of contiguous groups, whose number of blocks is known, 1 %."""
     least = {0.02: Case(8, 64, 4096, 4104), 0.03: Case(14, 64, 4096, 4096), 0.08: Case(8, 65, 4096, 4096)}
     asked = [*((gain, problem_of(one)) for gain, one in least.items()), (0.03, problem_of(Case(8, 512, 4096, 4096))),
-             (0.08, problem_of(Case(15, 64, 4096, 4096))), (0.05, problem_of(Case(8, 64, 4096, 4096, "fp8"))),
+             (0.08, problem_of(Case(15, 64, 4096, 4096))), (0.07, problem_of(Case(8, 64, 4096, 4096, "fp8"))),
              (0.01, problem_of(Case(8, 64, 4096, 4096), "contiguous"))]
     for gain, problem in asked:
         assert grouped_trees.gains(problem, math.log(1 - gain - 1e-6), 0.0)
@@ -245,8 +245,8 @@ def test_what_is_measured_has_both_choices_and_every_tile(forest):
         found = list(taught_candidates(problem))
         assert found[0] == heuristic(problem)
         assert untaught(problem) in found
-        assert len(found) == len(set(found)) >= 15
-    assert not list(taught_candidates(problem_of(Case(8, 64, 4096, 4096, "fp8-quant"))))
+        assert len(found) == len(set(found)) >= (10 if problem.promote else 15)
+    assert not list(taught_candidates(problem_of(Case(8, 64, 4096, 4096, "fp8", gated=True, quantised=True))))
 
 
 def sweep(truth, count=60, cases=STRADDLING):
@@ -406,4 +406,4 @@ def test_what_a_sweep_cannot_measure_is_a_sentence(words, sentence, capsys):
 
 def test_a_sweep_has_no_other_variants(capsys):
     assert main(["grouped", "--sweep", "--variants", "linear"]) != 0
-    assert "--variants linear: a sweep has every candidate, or with --variants tiles every tile" in capsys.readouterr().err
+    assert "--variants linear: a sweep has every candidate; with tiles every tile" in capsys.readouterr().err
