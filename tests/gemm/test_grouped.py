@@ -55,7 +55,8 @@ def launches(draw: st.DrawFn) -> dict[str, Any]:
     parameters = draw(st.sampled_from(TILES))
     tokens = parameters["tile"].BN if isinstance(parameters.get("tokens"), SwapAB) else parameters["tile"].BM
     find, overlap = draw(st.sampled_from(["linear", "search", "across"])), draw(st.sampled_from(["start", "loads", "end"]))
-    return {"configure": with_defaults({**parameters, "scheduler.find": find, "scheduler.overlap": overlap}), "lengths": draw(lengths(tokens)),
+    return {"configure": with_defaults({**parameters, "scheduler.find": find, "scheduler.overlap": overlap}),
+            "lengths": draw(lengths(tokens)),
             "layout": draw(st.sampled_from(["cu_seqlens", "masked"])), "card": H200.with_sms(draw(st.sampled_from([2, 6]))),
             "seed": draw(st.integers(0, 99))}
 

@@ -33,7 +33,8 @@ def _swept(config: str) -> str:
 
 
 def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
-    """Of groups that are all alike, and of skewed ones, which the host cannot tell from them."""
+    """Of groups that are all alike, and of skewed ones, which the host cannot tell from them. What trees choose is in
+    `test_grouped_kinds`."""
     swept = results("2026-11-22-h200-grouped-sweep.json")["cases"]
     measured = {name: times for name, times in swept.items() if case(name).tokens > FEW}    # few were measured again: below
     assert len(measured) == 78
@@ -43,7 +44,7 @@ def test_the_heuristic_is_near_the_fastest_candidate_that_was_measured():
         for config, us in times.items():                        # the fastest first
             known.setdefault(_swept(config), us)
         one = case(name)
-        chosen = heuristic(problem_of(one)).chosen(one.lengths, one.n, 132).alone
+        chosen = untaught(problem_of(one)).chosen(one.lengths, one.n, 132).alone
         if not isinstance(chosen.tokens, SwapAB):               # tail rows are newer than the sweep
             chosen = replace(chosen, tokens=replace(chosen.tokens, tail_rows=0))
         chosen = _swept(recorded_config(chosen))
@@ -76,12 +77,14 @@ def few_label(config: GroupedConfig) -> str:
 
 @pytest.mark.parametrize(("kind", "alike", "skewed"), [("bf16", 1.011, 1.014), ("fp8", 1.011, 1.014), ("fp8-block", 1.026, 1.048)])
 def test_the_tiles_of_few_tokens_are_near_the_fastest_and_faster_than_before(kind: str, alike: float, skewed: float):
-    """Of lengths that the host does not know: what is chosen takes 1.5 % more than the fastest of each at most, in the mean."""
+    """Of lengths that the host does not know: what is chosen takes 1.5 % more than the fastest of each at most, in the mean. With block
+    scales it is what is chosen without trees: those know random extents better, and take 0.3 % longer here."""
+    choice = untaught if kind == "fp8-block" else heuristic
     beside, gained = [], {True: [], False: []}
     for word, times in (item for run in results(FEW_TOKENS)["runs"] for item in run.items()):
         if word.split(":")[1] != kind:
             continue
-        chosen = few_label(heuristic(few_tokens(word)))
+        chosen = few_label(choice(few_tokens(word)))
         taken = {label: us for label, us in times.items() if label != "chosen before"}
         if chosen in taken:
             if len(taken) > 2:
@@ -145,10 +148,11 @@ def test_tiles_with_block_scales_take_what_their_m64_blocks_and_their_waves_say(
 
 @pytest.mark.parametrize(("name", "most", "mean"), [(WITHOUT_PROMOTION, 1.06, 1.006), (BLOCK_SCALES, 1.05, 1.006)])
 def test_what_is_chosen_is_near_the_fastest_tile(name: str, most: float, mean: float):
+    """Without trees, whose choice is in `test_grouped_kinds`."""
     shares = []
     for word, times in of_tiles(name).items():
         one = case(word)
-        chosen = heuristic(problem_of(one)).chosen(one.lengths, one.n, 132)
+        chosen = untaught(problem_of(one)).chosen(one.lengths, one.n, 132)
         best = min(us for label, us in times.items() if label != "chosen before")
         if recorded_tile(chosen) in times:               # two tiles have been added to those without promotion
             shares.append(times[recorded_tile(chosen)] / best)
@@ -193,7 +197,7 @@ def test_tiles_of_other_results_are_near_the_fastest_and_faster_than_before(what
     K, no tiles are narrower, no trees choose, and few tiles come from a counter too: there were no such kernels."""
     monkeypatch.setattr(grouped_stream, "better", lambda *_: None)
     monkeypatch.setattr(grouped_narrow, "faster", lambda *_: iter(()))
-    monkeypatch.setattr(grouped_trees, "better", lambda *_: ())
+    monkeypatch.setattr(grouped_trees, "answer", lambda problem, own, card: grouped_trees.Answer(own))
     monkeypatch.setattr(grouped, "_at_once", lambda tile, *_: tile)
     few, beside, gained, left_out = what == "few", [], [], 0
     for word, times in results(OTHER_RESULTS)[what].items():

@@ -129,9 +129,10 @@ def test_some_ctas_begin_with_the_shortest_of_several_sorted_groups(kind, groups
 @pytest.mark.parametrize("kind", ["bf16", "fp8", "fp8-block"])
 def test_tiles_of_few_tokens_are_half_as_wide_where_that_fills_the_waves(kind):
     """192 tiles of 128 features are two waves, and 384 of 64 three: 3/4 of the time. 256 are two as well, and 512 four; 128 leave some SMs
-    without. With block scales a deeper ring is taken for them, and a tile of a warpgroup; and where half of the SMs have none."""
+    without. With block scales a deeper ring is taken for them, and a tile of a warpgroup; and where half of the SMs have none. Trees may
+    know better."""
     def of_a_warpgroup(*extent: int) -> bool:
-        config = heuristic(problem_of(Case(*extent, kind)))
+        config = untaught(problem_of(Case(*extent, kind)))
         assert config.tile.BM in (64, 128)
         assert config.tile_tokens >= (64 if kind == "fp8-block" else 128)
         return config.tile.BM == 64
@@ -142,7 +143,7 @@ def test_tiles_of_few_tokens_are_half_as_wide_where_that_fills_the_waves(kind):
     assert of_a_warpgroup(8, 24, 2048, 4096) == (kind != "fp8-block")
     assert not of_a_warpgroup(8, 24, 4096, 4096)
     assert not of_a_warpgroup(32, 40, 3072, 4096)               # 768 and 1536: 0.97 of six waves and of twelve
-    assert heuristic(problem_of(Case(8, 24, 3072, 4096, kind, gated=True))).tile.BM == 128
+    assert untaught(problem_of(Case(8, 24, 3072, 4096, kind, gated=True))).tile.BM == 128
 
 
 @pytest.mark.parametrize(("groups", "tokens", "features", "columns"), [
@@ -157,10 +158,11 @@ def test_few_tokens_with_block_scales_are_columns_and_more_of_them_rows(groups, 
 
 
 def test_a_wide_tile_goes_around_in_the_given_order_where_lengths_that_differ_have_a_kernel_of_their_own():
-    """Tiles of a whole wave are at the same stage then, and share what the L2 has; by ticket CTAs would drift apart."""
+    """Tiles of a whole wave are at the same stage then, and share what the L2 has; by ticket CTAs would drift apart. Trees choose
+    other tiles for some."""
     for quantised in (False, True):
         for tokens in (128, 256, 512):
-            config = heuristic(problem_of(Case(8, tokens, 4096, 7168, "fp8-block", quantised=quantised)))
+            config = untaught(problem_of(Case(8, tokens, 4096, 7168, "fp8-block", quantised=quantised)))
             wide = config.tile.BN == 256
             assert config.dynamic != (wide and config.second is not None)
             assert config.dynamic or config.scheduler.find == "linear"
@@ -177,9 +179,10 @@ def test_a_wide_tile_goes_around_in_the_given_order_where_lengths_that_differ_ha
     ((8, 819, 4096, 2048), "bf16", {}, False), ((16, 223, 4608, 3584), "bf16", {"gated": True}, False),
     ((24, 240, 5120, 5632), "fp8", {}, False)], ids=str)
 def test_two_kernels_share_the_groups_where_that_was_measured_to_pay(extent, kind, what, share):
-    """Groups that are alike are the first one's, those that differ both's; where they are not shared they are one's."""
+    """Groups that are alike are the first one's, those that differ both's; where they are not shared they are one's. Trees choose
+    another tile for some."""
     case = Case(*extent, kind, **what)
-    config = heuristic(problem_of(case))
+    config = untaught(problem_of(case))
     assert config.plan is not None
     assert config.second is not None
     assert (config.plan.between is not None) == share

@@ -190,9 +190,9 @@ def test_a_fit_keeps_nothing_where_nothing_is_gained_or_measured(tmp_path, capsy
         part["rows"] = [{**row, "us": [us for us in row["us"] if not part["configs"][us[0]].get("way")]} for row in part["rows"]]
     assert main(["fit", "--overlaps", "--card", "h200", written(tmp_path / "none.json.gz", one), "--output", str(kept)]) != 0
     assert "`sample --most N --overlaps N`" in capsys.readouterr().err
-    for more, said in ((["--further"], "--overlaps takes no --further"), (["--turns", "3"], "or --turns"),
-                       (["--grouped"], "give one of the two")):
-        assert main(["fit", "--overlaps", *more, "--card", "h200", slower, "--output", str(kept)]) == 2
+    for more, said, status in ((["--further"], "--overlaps takes no --further", 2), (["--turns", "3"], "or --turns", 2),
+                               (["--grouped"], "is not what `grouped --sweep` writes", 1)):
+        assert main(["fit", "--overlaps", *more, "--card", "h200", slower, "--output", str(kept)]) == status
         assert said in capsys.readouterr().err
     with pytest.raises(DataError, match="H20 has no constants of its own"):
         overlaps_fit.fit([one], H20, kept)
