@@ -446,7 +446,7 @@ class GroupedConfig(TiledConfig):
         if layout == "ptr_array" and isinstance(scheduler, StaticGroups) and scheduler.find == "across":
             return "ptr_array groups have no common columns: take find=\"linear\""
         if scheduler.overlap != "start" and (self.operands.gathered or self.plan is not None):
-            return "the product after gathered rows and a second kernel have their own time to begin: take overlap=\"start\""
+            return "the kernel after gathered rows, or after two kernels of one product, begins at a fixed time: take overlap=\"start\""
         if self.plan is not None and (not self.counts_itself or self.along_tokens > 1 or self.streams):
             return ("two kernels of one product need groups of one matrix with given lengths, no map for each group, no clusters that "
                     "share weights, and no stream-K")

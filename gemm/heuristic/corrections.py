@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ptxkit.cards import Card
+from ptxkit.cards import Card, known
 from ptxkit.files import WRONG_DATA, read_kept, write_whole
 
 from ..config.budget import STAGE_BYTES
@@ -156,6 +156,13 @@ def read(path: Path, known: Sequence[str] = ()) -> Trees:
         return Trees(names[asks[:, 0::2].astype(np.int64)], asks[:, 1::2], small, bool(data["few"]))
     except WRONG_DATA as error:
         raise CostsError(f"{path} has no trees of the cost model: {error!r}") from None
+
+
+def measured_whole(card: Card, path: Path, names: Sequence[str]) -> Trees:
+    """The trees in a file of a card that was measured whole; none of others, whosever constants they have, and of parts of a card. Raises
+    CostsError."""
+    whole = known(card.name)
+    return read(path, names) if whole is not None and whole.sms == card.sms and path.is_file() else NONE
 
 
 def write(path: Path, trees: Trees, about: Mapping[str, Any], known: Sequence[str] = ()) -> None:

@@ -30,6 +30,8 @@ TALL, TALLEST = 24, 48
 TALL_PROMOTED, LONG_PROMOTED, SWAPPED_PROMOTED = 16, 32, 40
 """Where sums are promoted: tokens a group from which tiles have 128 rows of tokens, beyond which the longest groups may come first, and up
 to which tokens may be columns."""
+COLUMNS_PROMOTED = (16, 32, 64)
+"""Tokens of swapped tiles whose sums are promoted; others were not measured."""
 
 
 def tokens_of(mean: float) -> tuple[int, ...]:
@@ -71,6 +73,7 @@ def _rows(tall: bool, tallest: bool) -> Iterator[GroupTile]:
 
 @functools.lru_cache(64)
 def _promoted(tokens: tuple[int, ...], tall: bool, long: bool, tallest: bool) -> tuple[GroupTile, ...]:
+    """Tiles whose sums are promoted: rows of tokens, and columns of so many `tokens`."""
     found, in_turn = [], Swizzle(size=1)
     for scheduler in (StaticGroups(), DynamicGroups()):
         found += [GroupTile(Tile(64, BN), promotion="overlap", scheduler=scheduler) for BN in (32, 64, 96, 128)]
@@ -81,7 +84,7 @@ def _promoted(tokens: tuple[int, ...], tall: bool, long: bool, tallest: bool) ->
         if tallest:
             found += [GroupTile(Tile(192, 128), scheduler=scheduler)]
         found += [GroupTile(Tile(128, BN), Cooperative(1), tokens=SwapAB(), scheduler=replace(scheduler, order=in_turn), stages=6)
-                  for BN in tokens if 16 <= BN <= 64 and BN != 48]
+                  for BN in tokens if BN in COLUMNS_PROMOTED]
     if long:
         found += [GroupTile(Tile(*tile), scheduler=DynamicGroups(True)) for tile in ((192, 128), (128, 192))]
         found += [GroupTile(Tile(128, 256), promotion="stagger", scheduler=DynamicGroups())]

@@ -19,14 +19,14 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ptxkit.cards import Card, known
+from ptxkit.cards import Card
 
-from ..config.grouped import StaticGroups
+from ..config.grouped import GroupedConfig, StaticGroups
 from ..config.parts import Overlap
 from ..problem.grouped import GroupProblem
 from ..scheduler.group_table import CONTIGUOUS_ROWS
 from . import corrections, grouped_features
-from .corrections import NONE, Trees
+from .corrections import Trees
 from .costs import fit_path
 from .group_tile import GroupTile
 from .grouped_features import describe, operations
@@ -39,9 +39,8 @@ NAMES = (*grouped_features.NAMES, "later")
 ASKED = 8
 """Tiles that the trees are asked about, the fastest ones."""
 GAIN = 0.01
-"""What a later begin must gain. Of 3,400 configurations that the trees had not seen 1.1 % take more than 3 % longer with the begin that is
-chosen then, and 1.8 % if it need gain nothing; in the mean that takes 0.985 of the time, and 0.984. Groups of few tokens never wait for the
-end: in the mean that costs them 0.1 %, and one in 80 takes more than 3 % longer for it."""
+"""What a later begin must gain. Up to FEW tokens a group never wait for the end. What both cost and save is in
+docs/grouped-performance.md."""
 
 
 def takes(problem: GroupProblem) -> bool:
@@ -59,9 +58,8 @@ def path_of(card: Card, output: Path | None = None) -> Path:
 
 @functools.lru_cache(16)
 def of_card(card: Card) -> Trees:
-    """The trees of a card that was measured whole; none of others, whosever constants they have, and of parts of a card."""
-    path, whole = path_of(card), known(card.name)
-    return corrections.read(path, NAMES) if whole is not None and whole.sms == card.sms and path.is_file() else NONE
+    """The trees of a card; none where it was not measured whole."""
+    return corrections.measured_whole(card, path_of(card), NAMES)
 
 
 def chooses(problem: GroupProblem, card: Card) -> bool:
@@ -77,6 +75,12 @@ def begins(tile: GroupTile) -> tuple[GroupTile, ...]:
     return tuple(replace(tile, scheduler=replace(scheduler, overlap=when)) for when in get_args(Overlap))
 
 
+def at_the_start(config: GroupedConfig) -> GroupedConfig:
+    """The same configuration where the next kernel begins with it."""
+    scheduler = config.scheduler
+    return replace(config, scheduler=replace(scheduler, overlap="start")) if isinstance(scheduler, StaticGroups) else config
+
+
 def begun(problem: GroupProblem, some: Sequence[GroupTile], told: Any, card: Card) -> tuple[list[GroupTile], Any]:
     """The tiles with the begin that is best for each, and the logarithms of what that changes. `told`: rows of `judged`."""
     changes = np.zeros((len(some), 1 + len(LATER)))
@@ -84,10 +88,10 @@ def begun(problem: GroupProblem, some: Sequence[GroupTile], told: Any, card: Car
     if which.any():
         changes[which, 1:] = of_card(card).logarithm(matrix(told[which])).reshape(-1, len(LATER))
     needed = np.array([0.0, *[GAIN] * len(LATER)])
-    if problem.mean <= FEW and problem.options.layout != "contiguous":
+    if problem.mean <= FEW:
         needed[1 + LATER.index("end")] = math.inf
     best = (changes + needed).argmin(axis=1)
     return [begins(each)[at] if at else each for each, at in zip(some, best.tolist(), strict=True)], changes[np.arange(len(some)), best]
 
 
-__all__ = ["ASKED", "NAMES", "begins", "begun", "chooses", "of_card", "path_of", "takes"]
+__all__ = ["ASKED", "NAMES", "at_the_start", "begins", "begun", "chooses", "of_card", "path_of", "takes"]

@@ -1,5 +1,5 @@
 """What measurements say of the tiles of grouped products beyond `grouped_causes` and `grouped_tiles`: on a card that has trees, the tile
-that they put first, if it gains enough.
+that they put first, if it gains enough. When the next kernel begins counts in that, too (`grouped_overlaps`).
 
 The trees have the form of those in `corrections`. Their answers are added up to the logarithm of a factor, which corrects the clocks that
 `grouped_causes` gives a tile. There are four forests. Products in 16 bits with nothing fused have one for groups of up to 2 FEW tokens,
@@ -22,13 +22,13 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ptxkit.cards import Card, known
+from ptxkit.cards import Card
 
 from ..config.grouped import DynamicGroups, GroupOperands, StaticGroups
 from ..config.parts import ClusterShape, Pingpong, Tile
 from ..problem.grouped import GroupProblem
 from . import corrections, grouped_features, grouped_few, grouped_kinds, grouped_overlaps
-from .corrections import NONE, Trees
+from .corrections import Trees
 from .costs import fit_path
 from .group_tile import GroupTile
 from .grouped_causes import bare, widths_of
@@ -99,9 +99,8 @@ def path_of(card: Card, forest: Forest, output: Path | None = None) -> Path:
 
 @functools.lru_cache(48)
 def of_card(card: Card, forest: Forest) -> Trees:
-    """The trees of a card that was measured whole; none of others, whosever constants they have, and of parts of a card."""
-    path, whole = path_of(card, forest), known(card.name)
-    return corrections.read(path, names_of(forest)) if whole is not None and whole.sms == card.sms and path.is_file() else NONE
+    """The trees of a card; none where it was not measured whole."""
+    return corrections.measured_whole(card, path_of(card, forest), names_of(forest))
 
 
 def takes(problem: GroupProblem) -> bool:

@@ -75,16 +75,14 @@ def few_label(config: GroupedConfig) -> str:
             f"{', overlapped' if overlaps(config) else ''}")
 
 
-@pytest.mark.parametrize(("kind", "alike", "skewed"), [("bf16", 1.011, 1.014), ("fp8", 1.011, 1.014), ("fp8-block", 1.026, 1.048)])
+@pytest.mark.parametrize(("kind", "alike", "skewed"), [("bf16", 1.011, 1.014), ("fp8", 1.011, 1.014), ("fp8-block", 1.022, 1.048)])
 def test_the_tiles_of_few_tokens_are_near_the_fastest_and_faster_than_before(kind: str, alike: float, skewed: float):
-    """Of lengths that the host does not know: what is chosen takes 1.5 % more than the fastest of each at most, in the mean. With block
-    scales it is what is chosen without trees: those know random extents better, and take 0.3 % longer here."""
-    choice = untaught if kind == "fp8-block" else heuristic
+    """Of lengths that the host does not know: what is chosen takes 1.5 % more than the fastest of each at most, in the mean."""
     beside, gained = [], {True: [], False: []}
     for word, times in (item for run in results(FEW_TOKENS)["runs"] for item in run.items()):
         if word.split(":")[1] != kind:
             continue
-        chosen = few_label(choice(few_tokens(word)))
+        chosen = few_label(heuristic(few_tokens(word)))
         taken = {label: us for label, us in times.items() if label != "chosen before"}
         if chosen in taken:
             if len(taken) > 2:

@@ -21,7 +21,7 @@ from ptxkit.gemm.heuristic.grouped import alone, heuristic, untaught, usual_tile
 from ptxkit.gemm.heuristic.grouped_tiles import SHORT
 from ptxkit.gemm.launch.grouped import check_config
 from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
-from ptxkit.gemm.tools.bench.grouped_cases import Case, cases, model_cases
+from ptxkit.gemm.tools.bench.grouped_cases import Case, case, cases, model_cases
 from ptxkit.gemm.tools.grouped_example import example
 from ptxkit.gemm.tools.problems import array, arrays_of, problem_of
 from tests.gemm.groups import results
@@ -185,6 +185,9 @@ def test_what_was_fresh_for_the_trees_is_faster_by_them() -> None:
         assert len(found) >= least
         assert geometric_mean(found) < 0.975
         assert sum(each > 1.03 for each in found) < 0.1 * len(found)
+        for word, *_ in fresh[seed]["slowest"]:                 # the record is of the trees that ship
+            problems = [problem_of(case(word), layout) for layout in ("cu_seqlens", "contiguous")]  # type: ignore[arg-type]
+            assert any(heuristic(problem) != untaught(problem) for problem in problems), word
 
 
 def test_extents_of_models_have_other_choices_only_where_these_were_measured() -> None:

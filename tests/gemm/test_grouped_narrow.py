@@ -18,8 +18,7 @@ from ptxkit.cards import CARDS, H200
 from ptxkit.gemm.collective.thread_scales import BLOCK
 from ptxkit.gemm.config.grouped import CONTIGUOUS_ROWS, DynamicGroups, GroupedConfig, GroupOperands
 from ptxkit.gemm.config.parts import Tile
-from ptxkit.gemm.heuristic import grouped, grouped_narrow, grouped_overlaps, grouped_trees
-from ptxkit.gemm.heuristic.corrections import NONE
+from ptxkit.gemm.heuristic import grouped, grouped_narrow, grouped_trees
 from ptxkit.gemm.heuristic.grouped import alone, heuristic, untaught
 from ptxkit.gemm.heuristic.grouped_gathered import gathered
 from ptxkit.gemm.heuristic.grouped_tiles import FEW, without_cost
@@ -29,7 +28,7 @@ from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
 from ptxkit.gemm.tools.bench.grouped_cases import KINDS, Case, case
 from ptxkit.gemm.tools.grouped_example import example
 from ptxkit.gemm.tools.problems import array, arrays_of, problem_of
-from tests.gemm.groups import by_number, results
+from tests.gemm.groups import by_number, results, without_begins
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 pytestmark = pytest.mark.pure
@@ -224,11 +223,10 @@ def gain_of_then(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("gain_of_then")
-def test_the_choice_is_faster_than_before_on_products_that_set_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+@without_begins()
+def test_the_choice_is_faster_than_before_on_products_that_set_no_limit() -> None:
     """What is recorded is what is chosen without the trees of kinds and without later begins of the next kernel; in the mean of each kind
     it takes less, and few products lose."""
-    monkeypatch.setattr(grouped_overlaps, "of_card", lambda card: NONE)
-    grouped_trees._answer.cache_clear()
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
     for drawn, word, before, now, _, tile in results(MEASURED)["rows"]:
         problem = problem_of(case(word))
@@ -242,7 +240,6 @@ def test_the_choice_is_faster_than_before_on_products_that_set_no_limit(monkeypa
     everywhere = [each for found in times.values() for each in found]
     assert geometric_mean(everywhere) < 0.86
     assert sum(each > 1.03 for each in everywhere) < 0.15 * len(everywhere)
-    grouped_trees._answer.cache_clear()                         # of answers without begins
 
 
 def test_cards_without_trees_have_narrower_tiles_too() -> None:

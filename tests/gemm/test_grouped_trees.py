@@ -6,7 +6,6 @@ import json
 import math
 import random
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,10 +16,11 @@ from hypothesis import strategies as st
 from ptxkit.cards import CARDS, H200
 from ptxkit.gemm.__main__ import main
 from ptxkit.gemm.config.budget import default_warpgroups
-from ptxkit.gemm.config.grouped import GroupedConfig, StaticGroups
+from ptxkit.gemm.config.grouped import GroupedConfig
 from ptxkit.gemm.config.parts import Pingpong
 from ptxkit.gemm.heuristic import grouped_causes, grouped_features, grouped_few, grouped_overlaps, grouped_trees
 from ptxkit.gemm.heuristic.grouped import alone, heuristic, untaught, usual_tile
+from ptxkit.gemm.heuristic.grouped_overlaps import at_the_start
 from ptxkit.gemm.launch.grouped import check_config
 from ptxkit.gemm.problem.grouped import GroupOptions, GroupProblem
 from ptxkit.gemm.tools import grouped_fit
@@ -51,13 +51,6 @@ OTHER_TILES = [(kind, gated, tile) for kind, bits, gated in (("fp8", 8, False), 
                for tile in dict.fromkeys(tile for mean in MEANS for tile in grouped_few.tiles(mean, bits, promoted=kind == "fp8-block"))
                if alone(tile, problem_of(Case(8, 64, 1024, 1024, kind, gated=gated))) is not None]
 """Type, gate and tile: the tiles of few tokens that products in 8 bits, with a gate, with both, or with scales of blocks can have."""
-
-
-def at_the_start(config: GroupedConfig) -> GroupedConfig:
-    """The same where the next kernel begins with it."""
-    if not isinstance(config.scheduler, StaticGroups):
-        return config
-    return replace(config, scheduler=replace(config.scheduler, overlap="start"))
 
 
 @pytest.fixture(autouse=True)

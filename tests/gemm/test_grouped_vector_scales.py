@@ -15,7 +15,7 @@ from ptxkit.cards import H200
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.config.grouped import DynamicGroups, StagedGroups, SwapAB, TokensAsRows
 from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Cooperative, Direct, Pingpong, Promoted, Tile
-from ptxkit.gemm.heuristic.grouped import heuristic
+from ptxkit.gemm.heuristic.grouped import untaught
 from ptxkit.gemm.launch.simulate_grouped import simulate
 from ptxkit.gemm.problem.grouped import GroupArrays, GroupOptions, GroupProblem
 from ptxkit.gemm.problem.scales import group_scale_kind
@@ -148,10 +148,11 @@ def test_groups_with_matrices_of_their_own_have_none() -> None:
 @pytest.mark.parametrize("mean", [2.0, 30.0, 128.0, 1000.0])
 @pytest.mark.parametrize("gated", [False, True])
 def test_the_choice_is_that_of_one_scale(mean: float, gated: bool) -> None:
+    """Without trees, which know products of one scale alone."""
     rows, lines = int(8 * mean), 4096 * (1 + gated)
     arrays = GroupArrays(view("e4m3", rows, 7168), view("e4m3", 8, lines, 7168), view("s32", 9), view("bf16", rows, 4096))
     options = GroupOptions(gated=gated, mean_tokens=mean)
-    one, each = (heuristic(GroupProblem(arrays._replace(x_scale=x, w_scale=w), options))
+    one, each = (untaught(GroupProblem(arrays._replace(x_scale=x, w_scale=w), options))
                  for x, w in ((view("f32", 1), view("f32", 8)), (view("f32", rows), view("f32", 8, lines))))
     for first, second in zip(one.kernels, each.kernels, strict=True):
         assert second == replace(first, operands=second.operands, second=second.second)

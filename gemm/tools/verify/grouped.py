@@ -15,6 +15,7 @@ from ...config.grouped import CONTIGUOUS_ROWS, GroupedConfig, GroupLoads, Staged
 from ...config.parts import ConfigError, Direct, Overlap, Pingpong
 from ...heuristic.group_tile import in_this_order
 from ...heuristic.grouped import heuristic
+from ...heuristic.grouped_overlaps import at_the_start
 from ...heuristic.grouped_tiles import PAIR
 from ...launch.grouped import group_gemm, group_gemm_contiguous, group_gemm_masked
 from ...launch.ptr_array import group_gemm_pointers
@@ -130,6 +131,7 @@ class Trial:
             with contextlib.suppress(ConfigError):
                 found = replace(found, store=Direct() if self.ends == "direct" else StagedGroups(found.buffers, "tensormap"))
         if self.waves is not None:
+            found = at_the_start(found)
             with contextlib.suppress(ConfigError):
                 other = from_defaults(problem, {"tile.BM": 128, "tile.BN": 64, **({} if problem.promote else {"schedule": Pingpong()})})
                 found = found.alone.or_(found.cost(self.waves[0]), other, other.cost(self.waves[1]), self.between)
