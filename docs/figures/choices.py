@@ -88,7 +88,7 @@ def kinds_table(section: str) -> str:
 
 
 def fresh_table() -> str:
-    """Products that were fresh for all trees and whose tile or begin changes, beside the trees before."""
+    """Products that no trees have seen: where the choice has changed, its time over that of the choice before."""
     lines = header(f"seed | products | n | other tile or begin | {BESIDE}")
     found = record(KINDS)["fresh"]
     for seed in ("131", "141"):

@@ -24,8 +24,8 @@ Values = Any                    # a number or an array of them
 
 
 def describe(problem: GroupProblem) -> bool:
-    """Whether features tell what a product's time depends on: results of 16 bits that lie as the rows of X do; groups in one matrix, whose
-    lengths the kernel reads; no scales, one of each group, or those of blocks that producers copy."""
+    """Whether features tell what a product's time depends on. Its results have 16 bits, and lie as the rows of X do. Its groups are in one
+    matrix, and the kernel reads their lengths. It has no scales, one scale for each group, or scales of blocks that producers copy."""
     layout = problem.options.layout
     stored = problem.by_element or problem.scatter or problem.gathered or problem.quantised or problem.out.bits != 16
     if problem.empty or stored or problem.options.order or problem.vectors or not (layout in COUNTED or layout == "contiguous"):
@@ -34,7 +34,7 @@ def describe(problem: GroupProblem) -> bool:
 
 
 def operations(problem: GroupProblem) -> float:
-    """Those of its products, with a gate of both."""
+    """The multiplications and additions. With a gate there are two products, and both count."""
     return 2 * problem.mean * problem.groups * problem.n * (1 + problem.options.gated) * problem.k
 
 
@@ -79,7 +79,7 @@ OF_TILES = ("mean", "groups", "n", "k", "x line", "w line", "y line", *(field.na
             "intensity", "all tiles", "full clusters")
 """What the trees of every forest can ask about."""
 NAMES = (*OF_TILES, *grouped_kinds.NAMES)
-"""All features, in the order of the files: those of the kind of a product come last."""
+"""All features, in the order of the files. The last ones tell the kind of a product."""
 
 
 __all__ = ["NAMES", "OF_TILES", "describe", "features", "judged", "operations"]

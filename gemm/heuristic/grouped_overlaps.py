@@ -50,10 +50,10 @@ def takes(problem: GroupProblem) -> bool:
     return describe(problem) and not one_block and operations(problem) <= LARGEST
 
 
-def path_of(card: Card, output: Path | None = None) -> Path:
-    """The file that has the trees of a card. A fit may write to an `output` instead."""
+def path_of(card: Card) -> Path:
+    """Where the trees of a card are kept."""
     path = fit_path(card.name)
-    return path.with_name(f"{path.stem}.grouped-overlaps.json") if output is None else output
+    return path.with_name(f"{path.stem}.grouped-overlaps.json")
 
 
 @functools.lru_cache(16)

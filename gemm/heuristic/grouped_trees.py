@@ -48,7 +48,7 @@ where none does, up to FEW of them and MOST_WEIGHTS bytes, and beyond."""
 GAIN_OF_KINDS, GAIN_OF_FEW_KINDS, GAIN_OF_BLOCKS = 0.03, 0.07, 0.01
 """The same of other kinds, of those with few tokens, and of contiguous groups, whose number of blocks is known."""
 MOST_WEIGHTS = 5e8
-"""Bytes of all groups' weights in the largest random products by which GAIN_OF_WHOLE was set."""
+"""GAIN_OF_WHOLE was set by random products. The weights of all groups of the largest one have so many bytes."""
 STEPS = 4
 """Each doubling of the tokens a group has 2 ** STEPS steps, for which trees are asked once."""
 WIDEST_STEP, LEAST = 64, 2.0 ** -20
@@ -104,8 +104,8 @@ def of_card(card: Card, forest: Forest) -> Trees:
 
 
 def takes(problem: GroupProblem) -> bool:
-    """Whether trees learn from such products, and choose for them: those that features describe, with a gate or not. Weights of contiguous
-    groups lie along K, and so do those of few tokens."""
+    """Whether trees learn from such products, and choose for them. Features describe these. Where groups are contiguous or have few tokens,
+    the weights lie along K."""
     if not describe(problem):
         return False
     if forest_of(problem) not in OF_KINDS:

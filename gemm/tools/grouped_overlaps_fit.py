@@ -58,7 +58,7 @@ def _measured(problem: GroupProblem, times: Mapping[str, float], card: Card) -> 
 def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = None) -> int:
     """What `overlaps_fit.kept` returns."""
     some, products = changes(sweeps, card)
-    return kept(some, path_of(card, output), {"device": card.name, "products": products}, NAMES)
+    return kept(some, output or path_of(card), {"device": card.name, "products": products}, NAMES)
 
 
 __all__ = ["changes", "fit"]

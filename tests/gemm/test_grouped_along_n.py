@@ -114,8 +114,8 @@ def problem(mean: int, n: int, k: int, groups: int = 8, *, along_n: bool = True,
 @pytest.mark.parametrize("mean", [1, 6, 16, 40, 100, 300, 1000, 4096])
 @pytest.mark.parametrize("invariant", [False, True])
 def test_the_heuristic_has_tiles_for_them(mean: int, invariant: bool) -> None:
-    """Without trees the same as for weights that are contiguous along K. But where that has narrower tiles, theirs still have a multiple of
-    64 features, and so have those of trees."""
+    """Without trees the choice is that of weights that are contiguous along K. Every tile has a multiple of 64 features, also where those
+    have narrower ones, and where trees choose."""
     for n, k in ((4096, 7168), (7168, 2048), (72, 64)):
         asked = problem(mean, n, k, batch_invariant=invariant)
         assert asked.w_major == "mn"

@@ -52,7 +52,7 @@ def taught_candidates(problem: GroupProblem, card: Card = H200) -> Iterator[Grou
 
 
 BEGUN = 4
-"""Tiles of which every begin of the next kernel is measured."""
+"""So many tiles are measured with every begin of the next kernel."""
 
 
 def begun_candidates(problem: GroupProblem, card: Card = H200) -> Iterator[GroupedConfig]:
