@@ -2,11 +2,15 @@
 
     python benchmarks/weight_gradients.py --json OUT.json
     python benchmarks/weight_gradients.py --shapes 8x4096x4096x7168 --lengths even,skewed --all
+    python benchmarks/weight_gradients.py --random 31:200 --json OUT.json
+    python benchmarks/weight_gradients.py --sweep 1:400 --seconds 200 --json DATA.json
 
 A shape is groups x mean length x M x N. Lengths are multiples of 8, which torch needs: "even", or "skewed", where group i has a share of
 1 / (i + 1) of the rows. bf16 operands and results, and with `--accumulate` f32 sums beside torch's product and `add_`. Both sides are timed
 in the same rounds, in random order; `ratio` is torch's time over ours, round by round. With `--all` every configuration that the
-heuristic chooses from is timed as well. Before that our result is compared with torch's. The exit status is 1 if one is wrong or there is
+heuristic chooses from is timed as well. `--random SEED:COUNT` times random products, whose lengths are random too, with the choice with
+trees and without. `--sweep SEED:COUNT` times every configuration of such products, for `python -m ptxkit.gemm fit --grouped-k`. Before a
+result is timed it is compared with torch's. The exit status is 1 if one is wrong or there is
 no GPU.
 """
 
@@ -22,9 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from ptxkit import gemm
-from ptxkit.gemm.heuristic.grouped_k import candidates, heuristic
+from ptxkit.gemm.heuristic.grouped_k import heuristic
+from ptxkit.gemm.heuristic.grouped_k_causes import candidates
 from ptxkit.gemm.launch.dense import card_of
 from ptxkit.gemm.problem.grouped_k import ArraysAlongK, ProblemAlongK
+from ptxkit.gemm.tools.bench import grouped_k as bench
 from ptxkit.measure.files import write_json
 from ptxkit.measure.regimes import REGIMES, Entry, capture, measure, sets_that_are_cold
 from ptxkit.measure.timer import TorchTimer
@@ -102,6 +108,12 @@ def summed(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def seeded(text: str) -> tuple[int, int]:
+    """SEED:COUNT."""
+    seed, number = map(int, text.split(":"))
+    return seed, number
+
+
 def main(arguments: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python benchmarks/weight_gradients.py", description=(__doc__ or "").splitlines()[0])
@@ -110,12 +122,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--lengths", type=lambda text: text.split(","), default=tuple(WISHES), help=f"of {', '.join(WISHES)}")
     parser.add_argument("--accumulate", action="store_true", help="f32 sums that products are added to")
     parser.add_argument("--all", action="store_true", help="time every configuration of the heuristic")
+    parser.add_argument("--random", type=seeded, metavar="SEED:COUNT", help="random products instead")
+    parser.add_argument("--sweep", type=seeded, metavar="SEED:COUNT", help="every configuration of random products instead")
+    parser.add_argument("--seconds", type=float, default=240.0, help="of --random and --sweep: begin no further product after that long")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     options = parser.parse_args(arguments)
     if not driver.available():
         print("no weight gradient was measured: there is no GPU", file=sys.stderr)
         return 1
+    if options.random or options.sweep:
+        run = bench.sweep if options.sweep else bench.compare
+        found = run(list(bench.drawn(*(options.sweep or options.random))), seconds=options.seconds, path=options.json)
+        return int(any(row["wrong"] for row in found["rows"]))
     import torch  # pyright: ignore[reportMissingImports]
 
     timer, rows = TorchTimer(torch), []

@@ -421,11 +421,12 @@ def tile_store(store: Store | None, staging: Tile[Any] | None, d: TensorMap, out
     return kind(staging, d, thread.warpgroup, thread.thread, fused, buffers=store.buffers, together=together)
 
 
-def sums_store(staging: Tile[Any] | None, d: TensorMap, thread: MmaThread, sums: PlainSums, buffers: int, *, adds: bool) -> StagedStore:
-    """The store of sums of warpgroups that share a tile; it `adds` them to D, or replaces what is there."""
+def sums_store(staging: Tile[Any] | None, d: TensorMap, thread: MmaThread, sums: PlainSums, buffers: int, *, adds: bool,
+               together: bool) -> StagedStore:
+    """The store of sums alone; it `adds` them to D, or replaces what is there."""
     assert staging is not None
     kind = AddingStore if adds else StagedStore
-    return kind(staging, d, thread.warpgroup, thread.thread, sums, buffers=buffers, together=True)
+    return kind(staging, d, thread.warpgroup, thread.thread, sums, buffers=buffers, together=together)
 
 
 __all__ = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar, get_args
 
 from ptxkit.smem import SHARED_LIMIT
 from ptxkit.types import Scalar, bf16, f16, f32
@@ -14,7 +14,7 @@ from ..scheduler.dynamic import ClusterDynamicScheduler
 from ..scheduler.group_table import GroupTable
 from . import budget
 from .grouped_parts import CAPACITIES
-from .parts import MAX_STAGES, ClusterShape, ConfigError, Cooperative, Pingpong, Staged, Swizzle, Tile, chosen
+from .parts import MAX_STAGES, ClusterShape, ConfigError, Cooperative, Overlap, Pingpong, Staged, Swizzle, Tile, chosen
 from .tiled import TiledConfig
 
 SPAN = 64                   # elements of 16 bits in 128 bytes: the columns of a matrix that one copy loads
@@ -41,10 +41,15 @@ class OperandsAlongK:
 
 @dataclass(frozen=True, slots=True)
 class StaticDepths:
-    """Static persistent scheduler: cluster (or CTA) c of C works on tiles c, c + C, ..., those of the longest group first."""
+    """Static persistent scheduler: cluster (or CTA) c of C works on tiles c, c + C, ..., those of the longest group first. `overlap`: when
+    the next kernel in the stream may begin, as `parts.Static` says it."""
 
     order: Swizzle = Swizzle()
     cluster: ClusterShape = ClusterShape()
+    overlap: Overlap = "start"
+
+    def __post_init__(self) -> None:
+        chosen("overlap", self.overlap, get_args(Overlap))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class DynamicDepths:
 
     order: Swizzle = Swizzle()
     cluster: ClusterShape = ClusterShape()
+    overlap: ClassVar[Overlap] = "start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ class GroupedKConfig(TiledConfig):
     operands: OperandsAlongK = OperandsAlongK()
     tile: Tile = Tile()
     stages: int = 0
-    schedule: Cooperative = Cooperative()
+    schedule: Cooperative | Pingpong = Cooperative()
     scheduler: StaticDepths | DynamicDepths = StaticDepths()
     store: Staged | None = None
 
@@ -120,22 +126,24 @@ class GroupedKConfig(TiledConfig):
     def __str__(self) -> str:
         tile, cluster, order = self.tile, self.scheduler.cluster, self.scheduler.order
         words = [f"{tile.BM}x{tile.BN}x{tile.BK}", f"{self.stages} stages",
+                 "pingpong" if isinstance(self.schedule, Pingpong) else
                  f"{self.warpgroups} mma warpgroup{'s' if self.warpgroups > 1 else ''}",
                  f"cluster {cluster.m}x{cluster.n}" if cluster.size > 1 else "",
                  f"{order.raster.replace('_', ' ')} by {order.size}" + (" serpentine" if order.serpentine else ""),
+                 f"next kernel after the {self.scheduler.overlap}" if self.scheduler.overlap != "start" else "",
                  "dynamic" if self.dynamic else "", "accumulates" if self.operands.accumulate else ""]
         return ", ".join(word for word in words if word)
 
     def _tile_problem(self) -> str | None:
         """The reason if the tile does not fit the operands or the schedule."""
         tile, cluster = self.tile, self.scheduler.cluster
-        if isinstance(self.schedule, Pingpong) or budget.promoted(self.sums):
-            return "groups along K have warpgroups that share a tile, and sums in the tensor cores: take Cooperative()"
+        if budget.promoted(self.sums):
+            return "groups along K have their sums in the tensor cores: take Cooperative() or Pingpong()"
         if tile.BK % SPAN or tile.BK > 256:
             return f"BK is 64, 128, 192 or 256, not {tile.BK}"
         if tile.BN % SPAN:
             return f"tiles contiguous along N have whole spans of {SPAN} columns: take BN a multiple of {SPAN}, not {tile.BN}"
-        if tile.BM % (ROWS * self.warpgroups):
+        if isinstance(self.schedule, Cooperative) and tile.BM % (ROWS * self.warpgroups):
             return f"{self.warpgroups} mma warpgroups cannot share {tile.BM} rows in m64 blocks"
         for extent, by in ((tile.BM, cluster.n), (tile.BN, cluster.m)):
             if extent // SPAN % by and tile.BK % (8 * by):

@@ -11,7 +11,7 @@ from ptxkit.types import Scalar, bf16, e4m3
 from ..scheduler.group_table import CONTIGUOUS_ROWS, Layout
 from .parts import MAX_STAGES, ClusterShape, ConfigError, L2Fetch, Overlap, Swizzle, chosen
 
-CAPACITIES = (32, 64, 128, 256, 1024)
+CAPACITIES = (32, 64, 128, 256, 512, 1024)
 """The sizes of a group table, in groups."""
 GATE_STEPS = (8, 16, 32, 64, 128)
 """Where the scales of an up projection may begin in a block of 128 weights, those of the gate before it."""

@@ -10,14 +10,19 @@ from ptxkit.tuning.assembly import Progress
 
 from ..config.dense import DenseConfig
 from ..config.grouped import GroupedConfig
+from ..config.grouped_k import GroupedKConfig
+from ..kernels.grouped_k import group_gemm_k
 from ..launch import grid, group_kernels
 
-C = TypeVar("C", DenseConfig, GroupedConfig)
+C = TypeVar("C", DenseConfig, GroupedConfig, GroupedKConfig)
 
 
-def _assemble(config: DenseConfig | GroupedConfig) -> None:
+def _assemble(config: DenseConfig | GroupedConfig | GroupedKConfig) -> None:
     """Brings the configuration's kernel into the cache of cubins."""
-    kernel = grid.kernel_of(config) if isinstance(config, DenseConfig) else group_kernels.kernel_of(config)
+    if isinstance(config, GroupedKConfig):
+        kernel = group_gemm_k
+    else:
+        kernel = grid.kernel_of(config) if isinstance(config, DenseConfig) else group_kernels.kernel_of(config)
     kernel.assemble(**config.parameters)
 
 

@@ -34,7 +34,7 @@ from ..heuristic.corrections import write as write_trees
 from ..heuristic.costs import Costs, estimate, fit_path, following, of_card, write
 from ..heuristic.dense import only_measured
 from ..heuristic.overlaps import overlaps_beside
-from . import further, grouped_fit, grouped_overlaps_fit, overlaps_fit
+from . import further, grouped_fit, grouped_k_fit, grouped_overlaps_fit, overlaps_fit
 from .grow import FAR, ROUNDS, Growth, grown, parts, weights
 from .measured import DataError, Pairs, modelled, pairs, record, regrets, told
 
@@ -125,6 +125,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "card's own")
     parser.add_argument("--grouped", action="store_true", help="the trees of grouped products instead, from what `grouped --sweep "
                         "--variants tiles` measured: JSON")
+    parser.add_argument("--grouped-k", action="store_true", help="the trees of products with groups along K instead, from what "
+                        "`benchmarks/weight_gradients.py --sweep` measured: JSON")
     parser.add_argument("--overlaps", action="store_true", help="the trees that say when the next kernel begins instead, from what "
                         "`sample --overlaps` measured, or with --grouped `grouped --sweep --variants overlaps`")
     parser.add_argument("--output", type=output_path, metavar="FILE",
@@ -137,7 +139,8 @@ def command(options: argparse.Namespace) -> int:
     """0: fitted and kept. 1: nothing was to be gained by `--further`, `--grouped` or `--overlaps`, and nothing is kept."""
     _check(options)
     card = card_named(options.card)
-    records = [(grouped_fit.sweep if options.grouped else record)(path) for path in options.data]
+    read = grouped_fit.sweep if options.grouped else grouped_k_fit.sweep if options.grouped_k else record
+    records = [read(path) for path in options.data]
     other = [one["device"]["name"] for one in records if one["device"]["name"] != card.name]
     if other:
         raise DataError(f"--card {options.card} is {card.name}, and a record is of {other[0]}")
@@ -145,6 +148,8 @@ def command(options: argparse.Namespace) -> int:
         return grouped_overlaps_fit.fit(records, card, options.output)
     if options.grouped:
         return grouped_fit.fit(records, card, options.output, further=options.further)
+    if options.grouped_k:
+        return grouped_k_fit.fit(records, card, options.output)
     if options.overlaps:
         return overlaps_fit.fit(records, card, options.output)
     start = card_named(options.start) if options.start else card
@@ -181,6 +186,8 @@ def command(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together."""
     fixed = options.start or options.keep is not None or options.rounds is not None
+    if options.grouped_k and (fixed or options.grouped or options.further or options.overlaps or options.turns != TURNS):
+        raise UsageError("--grouped-k takes no other option than --output: it grows a fixed number of trees anew")
     if options.grouped and (fixed or options.turns != TURNS):
         raise UsageError("--grouped takes no --start, --keep, --rounds or --turns: it grows a fixed number of trees, --further beside "
                          "those of its card")

@@ -12,8 +12,8 @@ from ptxkit import Ptr, gemm, kernel, tid
 from ptxkit.cards import H100, H200
 from ptxkit.errors import LaunchError
 from ptxkit.gemm.config.grouped_k import DynamicDepths, GroupedKConfig, OperandsAlongK, StaticDepths
-from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Cooperative, Promoted, Swizzle, Tile
-from ptxkit.gemm.heuristic.grouped_k import candidates, clocks, heuristic
+from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Cooperative, Overlap, Pingpong, Promoted, Swizzle, Tile
+from ptxkit.gemm.heuristic.grouped_k_causes import candidates, clocks, untaught
 from ptxkit.gemm.kernels.grouped_k import group_gemm_k
 from ptxkit.gemm.launch.grouped_k import can_implement
 from ptxkit.gemm.launch.simulate_grouped_k import simulate
@@ -74,9 +74,10 @@ def run(starts: list[int], m: int, n: int, source: str = "bf16", out: str = "bf1
 
 
 def config(source: str, out: str, tile: Tile, *, cluster: ClusterShape = WHOLE, dynamic: bool = False, accumulate: bool = False,
-           order: Swizzle = ORDER) -> GroupedKConfig:
-    scheduler = DynamicDepths(order, cluster) if dynamic else StaticDepths(order, cluster)
-    return GroupedKConfig(OperandsAlongK(WORDS[source], WORDS[out], accumulate, 32), tile, scheduler=scheduler)
+           order: Swizzle = ORDER, pingpong: bool = False, overlap: Overlap = "start") -> GroupedKConfig:
+    scheduler = DynamicDepths(order, cluster) if dynamic else StaticDepths(order, cluster, overlap)
+    schedule = Pingpong() if pingpong else Cooperative()
+    return GroupedKConfig(OperandsAlongK(WORDS[source], WORDS[out], accumulate, 32), tile, schedule=schedule, scheduler=scheduler)
 
 
 @pytest.mark.parametrize("cluster", [WHOLE, ClusterShape(2, 1), ClusterShape(1, 2)], ids=str)
@@ -93,11 +94,26 @@ def test_the_kernel_is_right_and_clean(out: str, tile: Tile, cluster: ClusterSha
     assert share <= 1
 
 
+@pytest.mark.parametrize("overlap", ["start", "loads", "end"])
+@pytest.mark.parametrize("tile", [Tile(64, 64), Tile(64, 256), Tile(128, 192), Tile(192, 128)], ids=lambda tile: f"{tile.BM}x{tile.BN}")
+@pytest.mark.parametrize("out", ["bf16", "accumulated"])
+@pytest.mark.parametrize("cluster", [WHOLE, ClusterShape(2, 1), ClusterShape(1, 2)], ids=str)
+@pytest.mark.thinned(18)
+def test_warpgroups_take_turns(cluster: ClusterShape, out: str, tile: Tile, overlap: Overlap) -> None:
+    """Groups of few and of many stages after each other: each warpgroup passes over as many stages as the other one's tile has."""
+    adds = out == "accumulated"
+    made = config("bf16", "f32" if adds else out, tile, cluster=cluster, accumulate=adds, pingpong=True, overlap=overlap)
+    for seed, starts in enumerate(([3, 70, 70, 200, 329, 330], [0, 1, 500, 501, 502], [0, 40])):
+        verdict, share, _ = run(starts, 200, 264, out=made.operands.out.__name__, config=made, accumulate=adds, sms=4, seed=seed)
+        assert (verdict, share <= 1) == ("clean", True)
+
+
+@pytest.mark.parametrize("pingpong", [False, True])
 @pytest.mark.parametrize("cluster", [WHOLE, ClusterShape(2, 1)], ids=str)
-def test_tiles_are_drawn(cluster: ClusterShape) -> None:
+def test_tiles_are_drawn(cluster: ClusterShape, pingpong: bool) -> None:
     """The checker vouches for what was executed alone, since whoever comes first gets the next tile."""
     for seed, starts in enumerate(([0, 130, 131, 131, 200], [0, 0, 64], [5, 5])):
-        made = config("bf16", "bf16", Tile(64, 64), cluster=cluster, dynamic=True, order=Swizzle("along_n", 2, True))
+        made = config("bf16", "bf16", Tile(64, 64), cluster=cluster, dynamic=True, order=Swizzle("along_n", 2, True), pingpong=pingpong)
         verdict, share, _ = run(starts, 200, 136, config=made, seed=seed, sms=4)
         assert verdict in ("clean", "incomplete")
         assert share <= 1
@@ -201,22 +217,23 @@ def test_a_choice_is_near_the_least_of_groups_that_are_alike_and_fits(shape: tup
     for card in (H100, H200, H200.with_sms(4)):
         for out, adds in (("bf16", False), ("f32", True)):
             asked = along_k(*shape, out, accumulate=adds)
-            chosen = heuristic(asked, card)
-            least = min(clocks(asked, one, card) for one in candidates(asked, card))
+            chosen = untaught(asked, card)
+            least = min(clocks(asked, one, card) for one in candidates(asked, card) if isinstance(one.schedule, Cooperative))
             assert clocks(asked, chosen, card) <= (1.0 if shape[0] == 1 else 1.5) * least
             assert chosen.operands == asked.operands
             assert chosen.stages >= 3
-    large = heuristic(along_k(8, 32768, 4096, 7168))
+    large = untaught(along_k(8, 32768, 4096, 7168))
     assert large.tile.BM * large.tile.BN == 128 * 256
     assert large.dynamic
-    few = heuristic(along_k(4, 64, 64, 64))
+    few = untaught(along_k(4, 64, 64, 64))
     assert (few.tile.BM, few.tile.BN, few.dynamic) == (64, 64, False)
 
 
 @pytest.mark.ptxas
 @pytest.mark.parametrize("made", [config("bf16", "bf16", Tile(128, 256), cluster=ClusterShape(2, 1), dynamic=True),
                                   config("f16", "f32", Tile(256, 128), accumulate=True), config("bf16", "f32", Tile(192, 128)),
-                                  config("bf16", "bf16", Tile(64, 256))], ids=str)
+                                  config("bf16", "bf16", Tile(64, 256)), config("bf16", "f32", Tile(192, 128), pingpong=True),
+                                  config("bf16", "bf16", Tile(128, 192), pingpong=True, dynamic=True)], ids=str)
 def test_nothing_spills_and_the_budget_is_kept(made: GroupedKConfig) -> None:
     traced = group_gemm_k.trace(**made.parameters)
     assert traced.dynamic_smem <= made.shared_bytes
@@ -259,13 +276,17 @@ def test_a_config_says_what_it_is_and_what_it_cannot_be() -> None:
     made = config("bf16", "f32", Tile(128, 256), cluster=ClusterShape(2, 1), dynamic=True, accumulate=True)
     assert str(made) == "128x256x64, 4 stages, 2 mma warpgroups, cluster 2x1, along m by 8, dynamic, accumulates"
     assert made.with_({"tile.BN": 128}).stages > made.stages
+    later = config("bf16", "bf16", Tile(128, 128), pingpong=True, overlap="end")
+    assert str(later) == "128x128x64, 6 stages, pingpong, along m by 8, next kernel after the end"
     cases: list[tuple[Any, str]] = [
         (lambda: OperandsAlongK(f32), "wgmma transposes 16-bit types only"), (lambda: OperandsAlongK(accumulate=True), "take out=f32"),
         (lambda: OperandsAlongK(max_groups=5), "max_groups is 32"), (lambda: GroupedKConfig(tile=Tile(128, 72)), "a multiple of 64"),
         (lambda: GroupedKConfig(tile=Tile(128, 128, 48)), "BK is 64"), (lambda: GroupedKConfig(tile=Tile(256, 256)), "take a smaller tile"),
         (lambda: GroupedKConfig(schedule=Cooperative(3)), "cannot share 128 rows"),
         (lambda: GroupedKConfig(stages=9), "than 232,448 bytes"), (lambda: GroupedKConfig(stages=1), "a ring has 2 to"),
-        (lambda: GroupedKConfig(schedule=Cooperative(sums=Promoted())), "sums in the tensor cores")]
+        (lambda: GroupedKConfig(schedule=Cooperative(sums=Promoted())), "sums in the tensor cores"),
+        (lambda: GroupedKConfig(tile=Tile(128, 256), schedule=Pingpong()), "take a smaller tile"),
+        (lambda: StaticDepths(overlap="later"), "overlap is")]  # type: ignore[arg-type]
     for make, sentence in cases:
         with pytest.raises(ConfigError, match=sentence) as raised:
             make()

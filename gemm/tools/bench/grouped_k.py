@@ -1,0 +1,292 @@
+"""What `benchmarks/weight_gradients.py --sweep` does: random products with groups along K, each in every configuration, for `fit
+--grouped-k`.
+
+Operands lie one after another in a pool that is far larger than the L2, as those of `sample`. Every configuration's first result is
+compared with torch's.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ptxkit.errors import PtxkitError
+from ptxkit.measure.files import write_json
+from ptxkit.runtime.arrays import ArrayView, contiguous_strides
+from ptxkit.runtime.launch import view
+
+from ...config.grouped_k import GroupedKConfig
+from ...heuristic.grouped_k import heuristic
+from ...heuristic.grouped_k_causes import begins, candidates, untaught
+from ...launch.dense import card_of
+from ...launch.grouped_k import Launch, Plan
+from ...problem.grouped_k import ArraysAlongK, ProblemAlongK
+from ..assembly import assembled
+from .grouped_cases import random_lengths
+from .run import device, library
+from .shapes import BYTES, ShapeError, extent
+
+GROUPS, TOKENS, EXTENTS = (2, 512), (8, 8192), (64, 16_000)
+MOST_BYTES, MOST_FLOPS = 3 << 30, 8e11          # of a random product
+LENGTHS = 8                     # what lengths are multiples of: torch needs that
+POOL_BYTES, COLD_BYTES = 6 << 30, 300 << 20
+WORK_US, FEWEST, MOST = 250.0, 2, 12            # of one measurement, and its launches
+AGAIN, ROUNDS, BEGUN = 8, 3, 3  # of a product's fastest, so many are measured again so often; of so many every begin of the next kernel
+ENQUEUE_US, TRIES = 12.0, 3     # as in `sample`
+FAR = 0.01                      # of the norm, between two results of 16 bits
+
+
+@dataclass(frozen=True, slots=True)
+class AlongK:
+    """A product: D [groups, m, n] over `tokens` rows of a group in the mean, whose lengths the seed `drawn` decides. bf16; `accumulates`:
+    onto f32 sums."""
+
+    groups: int
+    tokens: int
+    m: int
+    n: int
+    drawn: int
+    accumulates: bool = False
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Multiples of 8 with about this mean."""
+        found = random_lengths(self.groups, self.groups * self.tokens // LENGTHS, self.drawn)
+        return tuple(LENGTHS * length for length in found)
+
+    @property
+    def rows(self) -> int:
+        return self.groups * self.tokens // LENGTHS * LENGTHS
+
+    @property
+    def out(self) -> str:
+        return "f32" if self.accumulates else "bf16"
+
+    @property
+    def bytes(self) -> int:
+        """Those of both operands and of the result."""
+        return 2 * self.rows * (self.m + self.n) + self.groups * self.m * self.n * BYTES[self.out]
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.rows * self.m * self.n
+
+    def arrays(self, a: int = 1 << 40, b: int = 1 << 41, out: int = 1 << 42, lengths: ArrayView | None = None) -> ArraysAlongK:
+        """The arrays at these addresses."""
+        def at(pointer: int, dtype: str, *shape: int) -> ArrayView:
+            return ArrayView(pointer, shape, contiguous_strides(shape), dtype, 0, "torch")
+
+        return ArraysAlongK(at(a, "bf16", self.rows, self.m), at(b, "bf16", self.rows, self.n),
+                            lengths or at(1 << 43, "s32", self.groups + 1), at(out, self.out, self.groups, self.m, self.n))
+
+    @property
+    def problem(self) -> ProblemAlongK:
+        return ProblemAlongK(self.arrays(), self.accumulates)
+
+    def __str__(self) -> str:
+        words = [f"{self.groups}x{self.tokens}x{self.m}x{self.n}", f"drawn={self.drawn}", *["accumulates"] * self.accumulates]
+        return ":".join(words)
+
+
+def product(text: str) -> AlongK:
+    """What `str` of a product says."""
+    extents, *words = text.split(":")
+    try:
+        groups, tokens, m, n = map(int, extents.split("x"))
+        seed, = (int(word.removeprefix("drawn=")) for word in words if word.startswith("drawn="))
+    except ValueError:
+        raise ShapeError(f"{text!r} is no product of groups along K: write one such as 8x1024x4096x2048:drawn=1") from None
+    return AlongK(groups, tokens, m, n, seed, "accumulates" in words)
+
+
+def drawn(seed: int, count: int) -> Iterator[AlongK]:
+    """Random products with log-uniform extents, every other one with M and N that are multiples of 64, every third one accumulating."""
+    source, done = random.Random(f"{seed} along k"), 0
+    while done < count:
+        unit = (8, 64)[done % 2]
+        found = AlongK(extent(source, GROUPS, 1), extent(source, TOKENS, 8), extent(source, EXTENTS, unit), extent(source, EXTENTS, unit),
+                       source.randrange(1_000_000), done % 3 == 2)
+        if found.bytes <= MOST_BYTES and found.flops <= MOST_FLOPS:
+            done += 1
+            yield found
+
+
+class Pool:
+    """Room for operands and results, from which launches take theirs in turn."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        values = torch.empty(POOL_BYTES // 2, device="cuda", dtype=torch.bfloat16)
+        for first in range(0, values.numel(), 1 << 27):
+            part = values[first:first + (1 << 27)]
+            part.copy_(torch.randn(part.numel(), device="cuda", dtype=torch.float32))
+        self.values = values
+        self.results = torch.zeros(POOL_BYTES, device="cuda", dtype=torch.uint8)
+
+    def sets(self, one: AlongK, lengths: ArrayView) -> list[tuple[ArraysAlongK, tuple[Any, Any, Any]]]:
+        """As many arrays as leave the L2 cold, and the same as tensors."""
+        torch, made = self.torch, []
+        a_bytes, b_bytes, d_bytes = (-(-bytes // 1024) * 1024 for bytes in (
+            2 * one.rows * one.m, 2 * one.rows * one.n, one.groups * one.m * one.n * BYTES[one.out]))
+        count = max(1, min(POOL_BYTES // (a_bytes + b_bytes), POOL_BYTES // d_bytes, MOST, -(-COLD_BYTES // (a_bytes + b_bytes + d_bytes))))
+        kind = torch.float32 if one.accumulates else torch.bfloat16
+        for turn in range(count):
+            place, at = turn * (a_bytes + b_bytes), turn * d_bytes
+            a = self.values[place // 2:][:one.rows * one.m].view(one.rows, one.m)
+            b = self.values[(place + a_bytes) // 2:][:one.rows * one.n].view(one.rows, one.n)
+            d = self.results[at:at + one.groups * one.m * one.n * BYTES[one.out]].view(kind).view(one.groups, one.m, one.n)
+            made.append((one.arrays(a.data_ptr(), b.data_ptr(), d.data_ptr(), lengths), (a, b, d)))
+        return made
+
+
+class Bench:
+    """The measurements."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch, self.pool = torch, Pool(torch)
+        self.stream = torch.cuda.current_stream().cuda_stream
+        self.enqueue_us = ENQUEUE_US
+        self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.checked: dict[GroupedKConfig, str] = {}
+
+    def us(self, launches: Sequence[Callable[[], Any]]) -> float:
+        """Microseconds of one, all enqueued before the first begins: the card spins until then."""
+        for _ in range(TRIES):
+            self.torch.cuda._sleep(round(2000 * self.enqueue_us * len(launches)))
+            self.start.record()
+            for launch in launches:
+                launch()
+            late = self.start.query()
+            self.end.record()
+            self.end.synchronize()
+            self.enqueue_us = min(2 * self.enqueue_us, 200.0) if late else max(ENQUEUE_US, 0.98 * self.enqueue_us)
+            if not late:
+                break
+        return 1e3 * float(self.start.elapsed_time(self.end)) / len(launches)
+
+    def measured(self, one: AlongK, every: Sequence[GroupedKConfig], source: random.Random, begun: int = BEGUN) -> dict[str, Any]:
+        """A row: the times of one product by these configurations in random order; those of the fastest ones again, of the first `begun` of
+        them with every begin of the next kernel, and of what is chosen; and those of torch."""
+        field, own = Contest(self, one), heuristic(one.problem, card_of(0))
+        for config in source.sample(every, len(every)):
+            field.take(config)
+        first = sorted(field.times, key=lambda config: field.times[config][0])
+        later = [other for config in [each for each in first if not each.dynamic][:begun] for other in begins(config)[1:]]
+        again, theirs = list(dict.fromkeys([*first[:AGAIN], *later, own])), []
+        for _ in range(ROUNDS):
+            theirs.append(field.theirs())
+            for config in source.sample(again, len(again)):
+                field.take(config)
+        return {"product": str(one), "chosen": str(own), "torch_us": round(statistics.median(theirs), 3), "wrong": field.wrong,
+                "configs": [{"config": str(config), "us": [round(us, 3) for us in found]} for config, found in field.times.items()]}
+
+
+class Contest:
+    """The measurements of one product, ours and torch's. A configuration is compared with torch the first time that it is seen; where it is
+    `wrong` it has no times."""
+
+    def __init__(self, bench: Bench, one: AlongK) -> None:
+        self.bench, self.one, self.problem = bench, one, one.problem
+        torch = bench.torch
+        begin = torch.tensor((0, *itertools.accumulate(one.lengths)), device="cuda", dtype=torch.int32)
+        self.ends, self.sets = begin[1:].contiguous(), bench.pool.sets(one, view(begin, "cu_seqlens"))
+        a, b, _ = self.sets[0][1]
+        self.expected = torch._grouped_mm(a.mT, b, offs=self.ends).float()
+        self.norm = float(self.expected.norm())
+        self.library = [functools.partial(self._torch, *each) for _, each in self.sets]
+        self.count = max(FEWEST, min(MOST, round(WORK_US / max(bench.us(self.library[:2]), 1.0))))
+        self.plans: dict[GroupedKConfig, list[Callable[[], Any]] | None] = {}
+        self.times: dict[GroupedKConfig, list[float]] = {}
+        self.wrong: list[str] = []
+        self.turn = itertools.count()
+
+    def _torch(self, a: Any, b: Any, d: Any) -> None:
+        found = self.bench.torch._grouped_mm(a.mT, b, offs=self.ends)
+        if self.one.accumulates:
+            d.add_(found)
+
+    def theirs(self) -> float:
+        """Microseconds of torch's."""
+        return self.bench.us([self.library[next(self.turn) % len(self.library)] for _ in range(self.count)])
+
+    def take(self, config: GroupedKConfig) -> None:
+        """Measure a configuration once more."""
+        if config not in self.plans:
+            self.plans[config] = self._planned(config)
+        if launches := self.plans[config]:
+            some = [launches[next(self.turn) % len(launches)] for _ in range(self.count)]
+            self.times.setdefault(config, []).append(self.bench.us(some))
+
+    def _planned(self, config: GroupedKConfig) -> list[Callable[[], Any]] | None:
+        bench, one, (_, _, d) = self.bench, self.one, self.sets[0][1]
+        try:
+            plan = Plan(self.problem, 0, config)
+            launches: list[Callable[[], Any]] = [functools.partial(Launch(plan, arrays).run, bench.stream) for arrays, _ in self.sets]
+            if config not in bench.checked:
+                d.fill_(0.0 if one.accumulates else math.nan)
+                launches[0]()
+                off = float((d.float() - self.expected).norm()) / max(self.norm, 1e-30)
+                bench.checked[config] = "" if off < FAR or not self.norm else f"{one} {config}: relative error {off:.3g}"
+            why = bench.checked[config]
+        except PtxkitError as error:
+            why = f"{one} {config}: {str(error).splitlines()[0]}"
+        if why:
+            self.wrong.append(why)
+        return None if why else launches
+
+
+def every_kernel(products: Sequence[AlongK]) -> list[GroupedKConfig]:
+    """All configurations that a sweep of these products may need."""
+    return list(dict.fromkeys(each for one in products for config in candidates(one.problem) for each in begins(config)))
+
+
+def sweep(products: Sequence[AlongK], *, seconds: float, path: Path | None, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """The record of a sweep: every configuration of each product. It begins no further product after so many seconds."""
+    return _record(products, every_kernel(products), lambda one: candidates(one.problem, card_of(0)), BEGUN, seconds, path, say)
+
+
+def compare(products: Sequence[AlongK], *, seconds: float, path: Path | None, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """The record of what is chosen with trees and without, beside torch."""
+    def chosen(one: AlongK) -> list[GroupedKConfig]:
+        return list(dict.fromkeys((untaught(one.problem, card_of(0)), heuristic(one.problem, card_of(0)))))
+
+    kernels = list(dict.fromkeys(config for one in products for config in chosen(one)))
+    results = _record(products, kernels, chosen, 0, seconds, path, say)
+    for row, one in zip(results["rows"], products, strict=False):
+        row["untaught"] = str(untaught(one.problem, card_of(0)))
+    if path:
+        write_json(path, results)
+    return results
+
+
+def _record(products: Sequence[AlongK], kernels: Sequence[GroupedKConfig], configs: Callable[[AlongK], list[GroupedKConfig]], begun: int,
+            seconds: float, path: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+    torch = library()
+    for config, why in assembled(kernels).items():
+        say(f"not assembled: {config}: {why}")
+    results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "device": device(torch), "rows": []}
+    field, source, begin = Bench(torch), random.Random(0), time.monotonic()
+    for one in products:
+        if time.monotonic() - begin > seconds:
+            say(f"cut after {len(results['rows'])} of {len(products)} products")
+            break
+        row = field.measured(one, configs(one), source, begun)
+        results["rows"].append(row)
+        us = {each["config"]: statistics.median(each["us"][1:] or each["us"]) for each in row["configs"]}
+        best = min(us, key=us.__getitem__) if us else ""
+        say(f"{one}: chosen {us.get(row['chosen'], math.nan):.1f} us, torch {row['torch_us']:.1f}, best {us.get(best, math.nan):.1f} "
+            f"{best}, {len(row['wrong'])} wrong")
+    if path:
+        write_json(path, results)
+    return results
+
+
+__all__ = ["AlongK", "compare", "drawn", "every_kernel", "product", "sweep"]

@@ -1,0 +1,146 @@
+"""`python -m ptxkit.gemm fit --grouped-k --card h200 DATA.json`: the trees of `heuristic.grouped_k_trees`, from what
+`benchmarks/weight_gradients.py --sweep` measured.
+
+A fifth of the products is held out of the trees in turn, and what is told of a product comes from trees that have not seen it; the trees
+that are kept have seen all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptxkit.cards import Card
+from ptxkit.measure.figures import quantile
+
+from ..heuristic.corrections import Trees, write
+from ..heuristic.grouped_k import GAIN, risk
+from ..heuristic.grouped_k_causes import begins, judged
+from ..heuristic.grouped_k_trees import NAMES, NAMES_OF_BEGINS, begins_beside, matrix, path_of
+from .bench.grouped_k import product
+from .grow import Growth, grown, parts, weights
+from .measured import DataError, best_of, time_of
+from .overlaps_fit import FAST, Changes, kept
+
+FAR = 2.5                       # times the best's time, from which one teaches nothing; lengths that differ make many slow
+FOLDS = 5                       # of the products, each held out of the trees once
+GROWTH = Growth(600, 7, 0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Configurations of products, an entry for each: its product, the features, the logarithm of the clocks by the model, its microseconds
+    and those of the product's best. `own`: for each product the entry of the choice without trees."""
+
+    product: Any
+    asked: Any
+    clocks: Any
+    risk: Any                                   # what these are raised by where a configuration is chosen
+    us: Any
+    best: Any
+    own: Any
+    begun: Changes | None                       # those that were measured with every begin of the next kernel
+
+
+def sweep(path: Path) -> Any:
+    """What a sweep wrote. Raises DataError."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        found["device"]["name"], [(row["product"], [(one["config"], one["us"][0]) for one in row["configs"]]) for row in found["rows"]]
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, LookupError, TypeError):
+        raise DataError(f"{path} is not what `benchmarks/weight_gradients.py --sweep` writes") from None
+    return found
+
+
+def measured(sweeps: Sequence[Mapping[str, Any]], card: Card) -> Measured:
+    """The configurations in some sweeps, of products whose choice without trees was measured. Raises DataError where there is none."""
+    found: list[tuple[Any, Any, Any, Any, float]] = []
+    changes: list[tuple[int, Any, list[float], float]] = []
+    own: list[int] = []
+    for row in (row for sweep in sweeps for row in sweep["rows"]):
+        problem = product(row["product"]).problem
+        times = {one["config"]: time_of(one["us"]) for one in row["configs"]}
+        every = judged(problem, card)
+        names = [str(config) for config in every.configs]
+        some = [place for place, name in enumerate(names) if name in times]
+        if every.own not in some:
+            continue
+        best = best_of([(one["config"], *one["us"]) for one in row["configs"]])
+        own.append(some.index(every.own) + sum(len(us) for *_, us, _ in found))
+        asked = matrix(every.said, every.dynamic)[some]
+        us = np.array([times[names[place]] for place in some])
+        for place, told in zip(some, asked, strict=True):
+            begun = [times.get(str(each), 0.0) for each in begins(every.configs[place])]
+            if len(begun) > 1 and all(begun) and begun[0] < FAST * best:
+                changes.append((len(found), told, begun, best))
+        found.append((asked, every.said.blended[some], risk(every.said)[some], us, best))
+    if not found:
+        raise DataError("no product in these files was measured in the configurations that are chosen from")
+    rows, clocks, risks, times_of_all, best_us = zip(*found, strict=True)
+    sizes = [len(each) for each in times_of_all]
+    some_begun = Changes(*map(np.array, zip(*changes, strict=True))) if changes else None
+    return Measured(np.repeat(np.arange(len(sizes)), sizes), np.concatenate(rows), np.concatenate(clocks), np.concatenate(risks),
+                    np.concatenate(times_of_all), np.repeat(best_us, sizes), np.array(own), some_begun)
+
+
+def taught(some: Measured, which: Any, card: Card) -> Trees:
+    """Trees of some entries."""
+    near = which & (some.us < FAR * some.best)
+    left = np.log(some.us * card.clock_mhz) - some.clocks
+    _, numbers = np.unique(some.product[near], return_inverse=True)
+    return grown(some.asked[near], left[near], weights(some.us, some.best)[near], numbers, False, GROWTH)
+
+
+def unseen(some: Measured, card: Card) -> Any:
+    """The logarithm of the clocks of each entry, from trees that have not seen its product, and its risk."""
+    part = parts(some.product, FOLDS, 0)
+    found = some.clocks + some.risk
+    for fold in range(FOLDS):
+        mine = part == fold
+        found[mine] += taught(some, ~mine, card).logarithm(some.asked[mine])
+    return found
+
+
+def regrets(some: Measured, said: Any) -> tuple[Any, Any]:
+    """The time of the choice over that of the best that was measured, by product: without trees, and by what they said."""
+    first = np.array([mine[np.argmin(said[mine])] for mine in np.split(np.arange(len(said)), np.flatnonzero(np.diff(some.product)) + 1)])
+    chosen = np.where(said[first] < said[some.own] + math.log(1 - GAIN), first, some.own)
+    return some.us[some.own] / some.best[some.own], some.us[chosen] / some.best[chosen]
+
+
+def told(some: Measured, said: Any) -> Iterator[str]:
+    """The regret in words."""
+    for what, found in zip(("without trees", "with trees that have not seen the product"), regrets(some, said), strict=True):
+        yield (f"{what}: {len(found)} products, regret {math.exp(float(np.log(found).mean())):.4f}, "
+               f"95th percentile {quantile(list(found), 0.95):.3f}, worst {found.max():.3f}")
+
+
+def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = None) -> int:
+    """0: trees were grown and kept. 1: they choose no better than what is chosen without them, and nothing is kept."""
+    some = measured(sweeps, card)
+    if len(some.own) < FOLDS:
+        raise DataError(f"there are {len(some.own)} products in these files, and {FOLDS} are the least")
+    said = unseen(some, card)
+    lines = list(told(some, said))
+    print("\n".join(lines))
+    before, after = regrets(some, said)
+    if not np.log(after).mean() < np.log(before).mean():
+        print("there is nothing to be gained")
+        return 1
+    about = {"device": card.name, "products": len(some.own), "configurations": len(some.us), "held_out": lines}
+    path = path_of(card, output)
+    write(path, taught(some, np.ones(len(some.us), dtype=bool), card), about, NAMES)
+    if some.begun is not None:
+        kept(some.begun, begins_beside(path), {"device": card.name, "products": len(np.unique(some.begun.product))}, NAMES_OF_BEGINS)
+    return 0
+
+
+__all__ = ["Measured", "fit", "measured", "regrets", "sweep", "taught", "told", "unseen"]
