@@ -15,7 +15,7 @@ GROUPED_RANDOM, RANDOM_H200 = "2026-11-26-h100-grouped-random", "2026-11-29-h200
 FEW = "2026-11-30-h200-grouped-few"
 SHARING, NARROW = "2026-11-29-h200-grouped-stream-k", "2026-11-30-h200-grouped-narrow"
 DEEP_GEMM, DEEP_GEMM_H200 = "2026-11-27-h100-deepgemm", "2026-11-30-h200-deepgemm"
-WEIGHTS, WEIGHTS_H200 = "2026-11-26-h100-weight-gradients", "2026-11-28-h200-weight-gradients"
+WEIGHTS, WEIGHTS_H200 = "2026-11-26-h100-weight-gradients", "2026-12-01-h200-weight-gradients"
 MOE, MOE_H200 = "2026-11-27-h100-moe", "2026-11-28-h200-moe"
 
 PEERS = ("deep_gemm", "deep_gemm_masked", "hpc_ops")
@@ -155,6 +155,24 @@ def weights_table() -> str:
     return block(found)
 
 
+def weights_chosen() -> str:
+    """Weight gradients with trees and without: random products, and extents of models."""
+    lines = header(f"products | n | other configuration | {BESIDE} | torch / ours before (5th percentile, least) | now")
+    for title, section in (("random, seed 33", "random"), ("extents of models", "models")):
+        found = record(WEIGHTS_H200)[section]["rows"]
+        changed = [row[2] / row[1] for row in found if row[2] != row[1]]
+        ratios = ([row[3] / row[place] for row in found] for place in (1, 2))
+        cells = [f"{geometric_mean(each):.2f} ({percentile(each, 0.05):.2f}, {min(each):.2f})" for each in ratios]
+        lines.append(f"| {title} | {len(found)} | {beside_before(changed)} | {' | '.join(cells)} |")
+    return block(lines)
+
+
+def sort_table() -> str:
+    """What sorting the table of groups takes, by two ways."""
+    lines = header("groups | `group_gemm_k`: counted, us | sorted, us | `group_gemm`, longest groups first: counted, us | sorted, us")
+    return block([*lines, *(f"| {' | '.join(map(digits, row))} |" for row in record(WEIGHTS_H200)["sort"]["rows"] if row[0] > 64)])
+
+
 def weights(name: str, lengths: str) -> Figure:
     """The mean over long groups."""
     def of() -> str:
@@ -193,6 +211,8 @@ def moe(name: str, key: str, of: Callable[[list[float]], float], places: int = 2
 
 FIGURES: dict[str, Figure] = {
     "weights.table": weights_table,
+    "weights.chosen": weights_chosen,
+    "weights.sort": sort_table,
     **{f"{title}.{lengths}": weights(name, lengths) for title, name in (("weights", WEIGHTS), ("weights.h200", WEIGHTS_H200))
        for lengths in ("even", "skewed")},
     "grouped.count": count_of(GROUPED),
