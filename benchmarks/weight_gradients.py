@@ -9,9 +9,9 @@ A shape is groups x mean length x M x N. Lengths are multiples of 8, which torch
 1 / (i + 1) of the rows. bf16 operands and results, and with `--accumulate` f32 sums beside torch's product and `add_`. Both sides are timed
 in the same rounds, in random order; `ratio` is torch's time over ours, round by round. With `--all` every configuration that the
 heuristic chooses from is timed as well. `--random SEED:COUNT` times random products, whose lengths are random too, with the choice with
-trees and without. `--sweep SEED:COUNT` times every configuration of such products, for `python -m ptxkit.gemm fit --grouped-k`. Before a
-result is timed it is compared with torch's. The exit status is 1 if one is wrong or there is
-no GPU.
+trees and without. `--sweep SEED:COUNT` times every configuration of such products, for `python -m ptxkit.gemm fit --grouped-k`. Both take
+`models` as well, the weights of experts. Before a configuration is timed for the first time its result is compared with torch's. The exit
+status is 1 if one is wrong or there is no GPU.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from ptxkit.gemm.heuristic.grouped_k_causes import candidates
 from ptxkit.gemm.launch.dense import card_of
 from ptxkit.gemm.problem.grouped_k import ArraysAlongK, ProblemAlongK
 from ptxkit.gemm.tools.bench import grouped_k as bench
+from ptxkit.gemm.tools.bench.shapes import ShapeError
 from ptxkit.measure.files import write_json
 from ptxkit.measure.regimes import REGIMES, Entry, capture, measure, sets_that_are_cold
 from ptxkit.measure.timer import TorchTimer
@@ -108,10 +109,12 @@ def summed(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def seeded(text: str) -> tuple[int, int]:
-    """SEED:COUNT."""
-    seed, number = map(int, text.split(":"))
-    return seed, number
+def seeded(text: str) -> list[bench.AlongK]:
+    """The products of an option."""
+    try:
+        return bench.asked(text)
+    except ShapeError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -122,8 +125,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--lengths", type=lambda text: text.split(","), default=tuple(WISHES), help=f"of {', '.join(WISHES)}")
     parser.add_argument("--accumulate", action="store_true", help="f32 sums that products are added to")
     parser.add_argument("--all", action="store_true", help="time every configuration of the heuristic")
-    parser.add_argument("--random", type=seeded, metavar="SEED:COUNT", help="random products instead")
-    parser.add_argument("--sweep", type=seeded, metavar="SEED:COUNT", help="every configuration of random products instead")
+    parser.add_argument("--random", type=seeded, metavar="SEED:COUNT", help="random products, or models, instead")
+    parser.add_argument("--sweep", type=seeded, metavar="SEED:COUNT", help="every configuration of random products, or of models, instead")
     parser.add_argument("--seconds", type=float, default=240.0, help="of --random and --sweep: begin no further product after that long")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
@@ -133,7 +136,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     if options.random or options.sweep:
         run = bench.sweep if options.sweep else bench.compare
-        found = run(list(bench.drawn(*(options.sweep or options.random))), seconds=options.seconds, path=options.json)
+        found = run(options.sweep or options.random, seconds=options.seconds, path=options.json)
         return int(any(row["wrong"] for row in found["rows"]))
     import torch  # pyright: ignore[reportMissingImports]
 

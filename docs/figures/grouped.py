@@ -158,7 +158,7 @@ def weights_table() -> str:
 def weights_chosen() -> str:
     """Weight gradients with trees and without: random products, and extents of models."""
     lines = header(f"products | n | other configuration | {BESIDE} | torch / ours before (5th percentile, least) | now")
-    for title, section in (("random, seed 33", "random"), ("extents of models", "models")):
+    for title, section in (("random, seed 33", "random"), ("extents of models and of the benchmark", "models")):
         found = record(WEIGHTS_H200)[section]["rows"]
         changed = [row[2] / row[1] for row in found if row[2] != row[1]]
         ratios = ([row[3] / row[place] for row in found] for place in (1, 2))

@@ -34,8 +34,9 @@ long. The logarithm of its clocks over the least ones there counts by RISK beyon
 over the best is 1.53, without that 1.84."""
 GAIN_OF_BEGINS = 0.01
 """What a later begin must gain."""
-LARGEST = 2.5e12
-"""The operations of the largest product that was measured."""
+LARGEST, LEAST, FEWEST_ROWS, MOST_GROUPS = 2.5e12, 64, 8, 1024
+"""What was measured: the operations of the largest product, the least M and N, the fewest rows of a group in the mean, and the most
+groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,10 @@ class Question:
 
 
 def chooses(problem: ProblemAlongK, card: Card) -> bool:
-    """Whether the card has trees that choose for such products. They have seen several groups, of up to LARGEST operations."""
-    return problem.groups > 1 and 2 * problem.rows * problem.m * problem.n <= LARGEST and len(of_card(card)) > 0
+    """Whether the card has trees that choose for such products. They have seen bf16, whose results are bf16 or are accumulated in f32, and
+    choose for f16 and for other results as well."""
+    measured = 2 * problem.rows * problem.m * problem.n <= LARGEST and min(problem.m, problem.n) >= LEAST
+    return measured and 1 < problem.groups <= MOST_GROUPS and problem.mean >= FEWEST_ROWS and len(of_card(card)) > 0
 
 
 def risk(said: Modelled) -> Any:

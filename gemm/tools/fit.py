@@ -131,12 +131,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "`sample --overlaps` measured, or with --grouped `grouped --sweep --variants overlaps`")
     parser.add_argument("--output", type=output_path, metavar="FILE",
                         help="where to keep them (default: with the shipped ones); of --grouped, other forests lie beside t.json: "
-                        "t-few.json, t-kinds.json, t-few-kinds.json")
+                        "t-few.json, t-kinds.json, t-few-kinds.json; of --grouped-k, those of begins in t-overlaps.json")
     parser.set_defaults(run=command)
 
 
 def command(options: argparse.Namespace) -> int:
-    """0: fitted and kept. 1: nothing was to be gained by `--further`, `--grouped` or `--overlaps`, and nothing is kept."""
+    """0: fitted and kept. 1: nothing was to be gained by `--further`, `--grouped`, `--grouped-k` or `--overlaps`, and nothing is kept."""
     _check(options)
     card = card_named(options.card)
     read = grouped_fit.sweep if options.grouped else grouped_k_fit.sweep if options.grouped_k else record

@@ -43,7 +43,7 @@ class Changes:
     begin (the first: with the product), and the best of its product."""
 
     product: Any
-    told: Any                                   # [entries, corrections.NAMES]
+    told: Any                                   # [entries, features of the kind of product]
     us: Any                                     # [entries, 1 + later begins]
     best: Any
 

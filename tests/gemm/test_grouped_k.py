@@ -34,6 +34,7 @@ pytestmark = pytest.mark.pure
 Array = np.ndarray[Any, Any]
 TYPES: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
 WORDS = {"bf16": bf16, "f16": f16, "f32": f32}
+LEAST = {"bf16": 0.0, "f16": 2.0 ** -25, "f32": 0.0}                           # half of the least subnormal number
 UNIT = {"bf16": 2.0 ** -8, "f16": 2.0 ** -11, "f32": 2.0 ** -24}
 WHOLE, ORDER = ClusterShape(), Swizzle()
 
@@ -56,7 +57,7 @@ def off(out: Array, a: Array, b: Array, starts: list[int], before: Array | None 
         if before is not None:
             exact = exact + before[group]
             allowed = allowed * 1.01
-        share = abs(out[group].astype(np.float64) - exact) / (allowed + UNIT[word] * 1.02 * abs(exact) + 1e-30)
+        share = abs(out[group].astype(np.float64) - exact) / (allowed + UNIT[word] * 1.02 * abs(exact) + LEAST[word] + 1e-30)
         worst = max(worst, float(np.where(np.isnan(share), np.inf, share).max(initial=0)))
     return worst
 

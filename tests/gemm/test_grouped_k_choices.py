@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+import math
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from ptxkit.gemm.heuristic.grouped_k_causes import begins, candidates, clocks, j
 from ptxkit.gemm.heuristic.grouped_k_trees import NAMES, NAMES_OF_BEGINS, begins_of_card, matrix, of_card
 from ptxkit.gemm.problem.grouped_k import ProblemAlongK
 from ptxkit.gemm.tools import grouped_k_fit
-from ptxkit.gemm.tools.bench.grouped_k import LENGTHS, MOST_BYTES, MOST_FLOPS, drawn, product
+from ptxkit.gemm.tools.bench.grouped_k import FAR, LENGTHS, MOST_BYTES, MOST_FLOPS, asked, drawn, of_models, off, product
 from ptxkit.gemm.tools.bench.shapes import ShapeError
 from ptxkit.gemm.tools.grow import Growth
 from tests.gemm.groups import along_k
@@ -69,7 +70,10 @@ def test_the_trees_of_a_card_choose_a_candidate() -> None:
                 assert heuristic(problem, card) == untaught(problem, card)
     assert not chooses(along_k(1, 4096, 512, 512), H200)
     assert not chooses(PRODUCTS[0].problem, H200.with_sms(66))
-    assert not chooses(along_k(8, int(LARGEST // 2 // 4096 ** 2) + 1, 4096, 4096), H200)
+    assert chooses(along_k(8, 4096, 512, 512), H200)
+    for groups, rows, m, n in ((8, int(LARGEST // 2 // 4096 ** 2) + 1, 4096, 4096), (8, 4096, 56, 512), (8, 4096, 512, 56),
+                               (8, 60, 512, 512), (1025, 1 << 15, 512, 512)):
+        assert not chooses(along_k(groups, rows, m, n), H200)
 
 
 def test_some_choices_are_no_model_s() -> None:
@@ -156,6 +160,24 @@ def test_random_products_are_as_their_words_say() -> None:
     assert [str(one) for one in drawn(3, 5)] == [str(one) for one in itertools.islice(drawn(3, 60), 5)]
     with pytest.raises(ShapeError, match="write one such as"):
         product("8x16x32")
+
+
+def test_products_are_asked_for_by_words() -> None:
+    assert asked("3:5") == list(drawn(3, 5))
+    assert asked("models") == of_models()
+    assert all(product(str(one)) == one and chooses(one.problem, H200) for one in of_models())
+    for text in ("3", "3:5:6", "three:5", ""):
+        with pytest.raises(ShapeError, match="names no products"):
+            asked(text)
+
+
+def test_one_wrong_group_is_seen() -> None:
+    """However long the others are."""
+    torch = pytest.importorskip("torch")
+    right = torch.randn(5, 16, 16) * torch.tensor([1e4, 1.0, 1e4, 0.0, 1.0])[:, None, None]
+    assert off(right * 1.001, right) < FAR
+    for wrong in (right[[0, 4, 2, 3, 1]], right + torch.tensor([0, 0, 0, 1e-3, 0])[:, None, None], right * math.nan):
+        assert not off(wrong, right) < FAR
 
 
 def swept(bias: Callable[[GroupedKConfig], float], count: int = 12) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """What `benchmarks/weight_gradients.py --sweep` does: random products with groups along K, each in every configuration, for `fit
 --grouped-k`.
 
-Operands lie one after another in a pool that is far larger than the L2, as those of `sample`. Every configuration's first result is
-compared with torch's.
+Operands lie one after another in a pool that is far larger than the L2, as those of `sample`. A configuration's result is compared with
+torch's for the first product that has it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ptxkit.cards import Card
 from ptxkit.errors import PtxkitError
 from ptxkit.measure.files import write_json
 from ptxkit.runtime.arrays import ArrayView, contiguous_strides
@@ -30,18 +31,20 @@ from ...launch.dense import card_of
 from ...launch.grouped_k import Launch, Plan
 from ...problem.grouped_k import ArraysAlongK, ProblemAlongK
 from ..assembly import assembled
+from ..models import every_grouped
 from .grouped_cases import random_lengths
 from .run import device, library
 from .shapes import BYTES, ShapeError, extent
 
 GROUPS, TOKENS, EXTENTS = (2, 512), (8, 8192), (64, 16_000)
 MOST_BYTES, MOST_FLOPS = 3 << 30, 8e11          # of a random product
+TOKENS_OF_MODELS, MOST_FLOPS_OF_MODELS = (16, 64, 128, 256, 512, 1024, 2048, 4096), 2.5e12
 LENGTHS = 8                     # what lengths are multiples of: torch needs that
 POOL_BYTES, COLD_BYTES = 6 << 30, 300 << 20
 WORK_US, FEWEST, MOST = 250.0, 2, 12            # of one measurement, and its launches
 AGAIN, ROUNDS, BEGUN = 8, 3, 3  # of a product's fastest, so many are measured again so often; of so many every begin of the next kernel
 ENQUEUE_US, TRIES = 12.0, 3     # as in `sample`
-FAR = 0.01                      # of the norm, between two results of 16 bits
+FAR = 0.01                      # of the norm of a group, between two results of 16 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,25 @@ def drawn(seed: int, count: int) -> Iterator[AlongK]:
         if found.bytes <= MOST_BYTES and found.flops <= MOST_FLOPS:
             done += 1
             yield found
+
+
+def of_models(seed: int = 5) -> list[AlongK]:
+    """The weights of the experts of models, each with three mean lengths; every third one or so accumulates."""
+    source, found = random.Random(seed), list[AlongK]()
+    for _, experts in every_grouped():
+        for tokens in source.sample(TOKENS_OF_MODELS, 3):
+            one = AlongK(experts.groups, tokens, experts.n, experts.k, source.randrange(1_000_000), source.random() < 0.33)
+            if one.bytes <= MOST_BYTES and one.flops <= MOST_FLOPS_OF_MODELS:
+                found.append(one)
+    return list(dict.fromkeys(found))
+
+
+def asked(text: str) -> list[AlongK]:
+    """What a command line asks for: SEED:COUNT random products, or models. Raises ShapeError."""
+    try:
+        return of_models() if text == "models" else list(drawn(*map(int, text.split(":", 1))))
+    except (TypeError, ValueError):
+        raise ShapeError(f"{text!r} names no products: write SEED:COUNT for random ones, such as 31:200, or models") from None
 
 
 class Pool:
@@ -200,7 +222,6 @@ class Contest:
         self.ends, self.sets = begin[1:].contiguous(), bench.pool.sets(one, view(begin, "cu_seqlens"))
         a, b, _ = self.sets[0][1]
         self.expected = torch._grouped_mm(a.mT, b, offs=self.ends).float()
-        self.norm = float(self.expected.norm())
         self.library = [functools.partial(self._torch, *each) for _, each in self.sets]
         self.count = max(FEWEST, min(MOST, round(WORK_US / max(bench.us(self.library[:2]), 1.0))))
         self.plans: dict[GroupedKConfig, list[Callable[[], Any]] | None] = {}
@@ -233,8 +254,8 @@ class Contest:
             if config not in bench.checked:
                 d.fill_(0.0 if one.accumulates else math.nan)
                 launches[0]()
-                off = float((d.float() - self.expected).norm()) / max(self.norm, 1e-30)
-                bench.checked[config] = "" if off < FAR or not self.norm else f"{one} {config}: relative error {off:.3g}"
+                error = off(d, self.expected)
+                bench.checked[config] = "" if error < FAR else f"{one} {config}: relative error {error:.3g}"
             why = bench.checked[config]
         except PtxkitError as error:
             why = f"{one} {config}: {str(error).splitlines()[0]}"
@@ -243,14 +264,22 @@ class Contest:
         return None if why else launches
 
 
-def every_kernel(products: Sequence[AlongK]) -> list[GroupedKConfig]:
-    """All configurations that a sweep of these products may need."""
-    return list(dict.fromkeys(each for one in products for config in candidates(one.problem) for each in begins(config)))
+def every_kernel(products: Sequence[AlongK], card: Card) -> list[GroupedKConfig]:
+    """All configurations that a sweep of these products may need on a card."""
+    return list(dict.fromkeys(each for one in products for config in candidates(one.problem, card) for each in begins(config)))
+
+
+def off(found: Any, expected: Any) -> float:
+    """The largest relative error of a group [groups, m, n], by the norm; infinite where something is no number, or is not zero in an empty
+    group."""
+    error, norm = (each.float().flatten(1).norm(dim=1) for each in (found.float() - expected, expected))
+    worst = float((error / norm.clamp(min=1e-30)).max())
+    return worst if math.isfinite(worst) else math.inf
 
 
 def sweep(products: Sequence[AlongK], *, seconds: float, path: Path | None, say: Callable[[str], None] = print) -> dict[str, Any]:
     """The record of a sweep: every configuration of each product. It begins no further product after so many seconds."""
-    return _record(products, every_kernel(products), lambda one: candidates(one.problem, card_of(0)), BEGUN, seconds, path, say)
+    return _record(products, every_kernel(products, card_of(0)), lambda one: candidates(one.problem, card_of(0)), BEGUN, seconds, path, say)
 
 
 def compare(products: Sequence[AlongK], *, seconds: float, path: Path | None, say: Callable[[str], None] = print) -> dict[str, Any]:
@@ -289,4 +318,4 @@ def _record(products: Sequence[AlongK], kernels: Sequence[GroupedKConfig], confi
     return results
 
 
-__all__ = ["AlongK", "compare", "drawn", "every_kernel", "product", "sweep"]
+__all__ = ["AlongK", "asked", "compare", "drawn", "every_kernel", "of_models", "off", "product", "sweep"]
