@@ -7,8 +7,10 @@ import itertools
 import json
 import math
 import random
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from ptxkit.cards import CARDS, H100, H200
 from ptxkit.gemm.__main__ import main
 from ptxkit.gemm.config.grouped_k import GroupedKConfig
 from ptxkit.gemm.config.parts import Cooperative, Pingpong
-from ptxkit.gemm.heuristic import grouped_k
+from ptxkit.gemm.heuristic import grouped_k, grouped_k_trees
 from ptxkit.gemm.heuristic.corrections import Trees, read
 from ptxkit.gemm.heuristic.grouped_k import LARGEST, chooses, heuristic, ranked
 from ptxkit.gemm.heuristic.grouped_k_causes import begins, candidates, clocks, judged, modelled, untaught
@@ -28,7 +30,7 @@ from ptxkit.gemm.tools import grouped_k_fit
 from ptxkit.gemm.tools.bench.grouped_k import FAR, LENGTHS, MOST_BYTES, MOST_FLOPS, asked, drawn, of_models, off, product
 from ptxkit.gemm.tools.bench.shapes import ShapeError
 from ptxkit.gemm.tools.grow import Growth
-from tests.gemm.groups import along_k
+from tests.gemm.groups import along_k, results
 
 pytestmark = [pytest.mark.pure, pytest.mark.timeout(240)]
 PRODUCTS = list(drawn(5, 40))
@@ -82,6 +84,17 @@ def test_some_choices_are_no_model_s() -> None:
     assert any(isinstance(chosen.schedule, Pingpong) for _, chosen in found)
     assert any(chosen.scheduler.overlap != "start" for _, chosen in found)
     assert all(isinstance(own.schedule, Cooperative) and own.scheduler.overlap == "start" for own, _ in found)
+
+
+def test_the_shipped_trees_choose_better_of_products_that_they_have_not_seen() -> None:
+    """Held out of the trees, and of a seed on which nothing was fitted."""
+    about = json.loads(grouped_k_trees.path_of(H200).read_text(encoding="utf-8"))
+    without, found = (float(re.search(r"regret ([\d.]+)", line)[1]) for line in about["held_out"])  # type: ignore[index]
+    assert found < 1.07 < 1.1 < without
+    rows = results("2026-12-01-h200-weight-gradients.json")["random"]["rows"]
+    assert geometric_mean(now / before for _, before, now, _ in rows) < 0.95
+    assert geometric_mean(torch / now for *_, now, torch in rows) > 1.9
+    assert [row[0] for row in rows] == [":".join([str(one).split(":")[0], *["accumulates"] * one.accumulates]) for one in drawn(33, 250)]
 
 
 def test_without_trees_the_candidates_stay_those_of_the_model() -> None:
