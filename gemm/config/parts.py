@@ -120,7 +120,8 @@ class Cooperative:
 
 @dataclass(frozen=True, slots=True)
 class Pingpong:
-    """Each of two mma warpgroups has its own tile: one multiplies while the other stores. Tiles have 64 or 128 rows."""
+    """Each of two mma warpgroups has its own tile: one multiplies while the other stores. Tiles have 64 or 128 rows, and with groups along
+    K as many as the sums of one warpgroup have registers for."""
 
 
 Schedule = Cooperative | Pingpong

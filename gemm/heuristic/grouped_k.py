@@ -26,8 +26,7 @@ from .overlaps import matrix as of_begins
 ASKED = 8
 """The configurations of which trees are asked when the next kernel begins: the fastest ones."""
 GAIN = 0.01
-"""The share of the time that another configuration must gain by the trees. With 0 to 2 % it makes no difference to products that the trees
-have not seen, with 5 % they take 0.8 % longer (1,087 products, docs/grouped-performance.md)."""
+"""The share of the time that another configuration must gain by the trees. Times of one configuration differ by about as much."""
 RISK, NEAR = 0.2, 0.2
 """Where one group has half of all rows, a candidate may take several times as long as others. Trees have seen too few of these to know how
 long. The logarithm of its clocks over the least ones there counts by RISK beyond NEAR: of 1,571 products the 99th percentile of the time
