@@ -24,7 +24,7 @@ from .overlaps import LATER
 from .overlaps import matrix as of_begins
 
 ASKED = 8
-"""The configurations of which trees are asked when the next kernel begins: the fastest ones."""
+"""For so many configurations, the fastest ones, trees say when the next kernel begins."""
 GAIN = 0.01
 """The share of the time that another configuration must gain by the trees. Times of one configuration differ by about as much."""
 RISK, NEAR = 0.2, 0.2

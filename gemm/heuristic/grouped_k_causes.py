@@ -1,5 +1,5 @@
-"""The configurations of a product with groups along K, and how long each takes by the model of dense products (`costs`), of which it is
-a batch.
+"""The configurations of a product with groups along K, and how long each takes by the model. The model is that of dense products
+(`costs`): the groups are a batch.
 
 The lengths are on the device. The model counts groups that are all as long as their mean, and groups that differ as experts do. There a
 tile of the longest group may take as long as all others together, and smaller tiles share that group out to more SMs.
@@ -51,7 +51,7 @@ class Space(NamedTuple):
 
 @lru_cache(64)
 def _space(operands: OperandsAlongK, card: Card) -> Space:
-    """Those of all tiles, schedules and clusters, each with tiles that CTAs know and with tiles that they draw."""
+    """All tiles, schedules and clusters, each with a static and with a dynamic scheduler."""
     found: list[GroupedKConfig] = []
     schedules: tuple[Cooperative | Pingpong, ...] = (Cooperative(), Pingpong())
     for schedule, rows, columns, cluster in itertools.product(schedules, SIZES, SIZES, CLUSTERS):
@@ -125,7 +125,7 @@ def _modelled(problem: ProblemAlongK, seen: Columns, card: Card) -> Modelled:
 
 
 def _tiles(problem: ProblemAlongK, seen: Columns) -> Any:
-    """The tiles of a group, those of clusters that are not full too."""
+    """The tiles of a group, rounded up to whole clusters."""
     along = (np.ceil(extent / (size * by)) * by for extent, size, by in ((problem.m, seen.BM, seen.cluster_m),
                                                                          (problem.n, seen.BN, seen.cluster_n)))
     return math.prod(along)

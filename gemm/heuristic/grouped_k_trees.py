@@ -1,11 +1,9 @@
 """What measurements say of configurations of products with groups along K beyond `grouped_k_causes`: on a card that has trees, the
-configuration that they put first, if it gains enough. Other trees say when the next kernel begins, as
-`overlaps` does for dense products.
+configuration that they put first, if it gains enough. Other trees say when the next kernel begins, as `overlaps` does for dense products.
 
 The trees have the form of those in `corrections`. The host does not know the lengths, so they ask about the mean length alone. They hold
 for the card that was measured. `python -m ptxkit.gemm fit --grouped-k` grows them from what `benchmarks/weight_gradients.py --sweep`
-measured, and keeps them in `gemm/cards/fits/NAME.grouped-k.json` and
-`NAME.grouped-k-overlaps.json`.
+measured, and keeps them in `gemm/cards/fits/NAME.grouped-k.json` and `NAME.grouped-k-overlaps.json`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from ptxkit.cards import Card
-from ptxkit.measure.figures import quantile
 
 from ..heuristic.corrections import NONE, Trees, write
 from ..heuristic.grouped import alone, untaught, usual_tile
@@ -26,14 +25,15 @@ from ..heuristic.grouped_features import judged
 from ..heuristic.grouped_tiles import FEW
 from ..heuristic.grouped_trees import FORESTS, Forest, forest_of, gains, names_of, of_card, path_of, takes, tiles
 from ..problem.grouped import GroupProblem
+from . import held_out
 from .bench.grouped_cases import case
-from .grow import Growth, grown, joined, parts, weights
+from .grow import Growth, joined
+from .held_out import FOLDS, Entries
 from .measured import DataError
 from .problems import problem_of
 
 FAR = 1.6                       # times the best's time, from which a tile teaches nothing that matters
 LATER = "next kernel after"      # in the words of a tile with another begin of the next kernel, which `overlaps` are about
-FOLDS = 5                       # of the products, each held out of the trees once
 GROWTH = Growth(900, 7, 0.1)
 PRODUCTS: dict[Forest, str] = {
     "straddling": f"16 bits, more than {2 * FEW} tokens a group, rows that straddle lines",
@@ -44,16 +44,10 @@ PRODUCTS: dict[Forest, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Tiles:
-    """Measured tiles of products, an entry for each: its product, the features, the logarithm of the clocks by causes and by the trees that
-    are kept, its microseconds and those of the product's best. `own`: for each product, it, and the microseconds of the choice without
-    trees and its entry or -1."""
+class Tiles(Entries):
+    """Measured tiles of products, whose clocks are those by causes and by the trees that are kept. `own`: for each product, it, and the
+    microseconds of the choice without trees and its entry or -1."""
 
-    product: Any
-    asked: Any
-    clocks: Any
-    us: Any
-    best: Any
     own: Any
     names: Sequence[str]
 
@@ -108,20 +102,12 @@ def measured(sweeps: Sequence[Mapping[str, Any]], card: Card, kept: Trees = NONE
 
 def taught(some: Tiles, which: Any, card: Card) -> Trees:
     """Trees of some entries."""
-    near = which & (some.us < FAR * some.best)
-    left = np.log(some.us * card.clock_mhz) - some.clocks
-    _, product = np.unique(some.product[near], return_inverse=True)
-    return grown(some.asked[near], left[near], weights(some.us, some.best)[near], product, False, GROWTH)
+    return held_out.taught(some, which, card, GROWTH, FAR)
 
 
 def unseen(some: Tiles, card: Card) -> Any:
     """The logarithm of the clocks of each entry, from trees that have not seen its product."""
-    part = parts(some.product, FOLDS, 0)
-    found = some.clocks.copy()
-    for fold in range(FOLDS):
-        mine = part == fold
-        found[mine] += taught(some, ~mine, card).logarithm(some.asked[mine])
-    return found
+    return held_out.unseen(some, card, GROWTH, FAR)
 
 
 def regrets(some: Tiles, said: Any) -> tuple[list[float], list[float]]:
@@ -134,14 +120,6 @@ def regrets(some: Tiles, said: Any) -> tuple[list[float], list[float]]:
         before.append(us / some.best[first])
         after.append(taken / some.best[first])
     return before, after
-
-
-def told(some: Tiles, said: Any) -> Iterator[str]:
-    """The regret in words."""
-    for what, found in zip(("without trees", "with trees that have not seen the product"), regrets(some, said), strict=True):
-        mean = math.exp(float(np.log(found).mean()))
-        yield (f"{what}: {len(found)} products, regret {mean:.4f}, 95th percentile {quantile(found, 0.95):.3f}, "
-               f"worst {max(found):.3f}")
 
 
 def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = None, *, further: bool = False) -> int:
@@ -166,8 +144,8 @@ def _fit(some: Tiles, card: Card, forest: Forest, path: Path, further: bool) -> 
         print(f"{what}: {len(some.own)} products, and {FOLDS} are the least")
         return False
     said = unseen(some, card)
-    lines = list(told(some, said))
     before, after = regrets(some, said)
+    lines = held_out.told(before, after)
     if further:
         before = regrets(some, some.clocks)[1]
         lines.insert(1, f"with the trees that stay: regret {math.exp(float(np.log(before).mean())):.4f}")
@@ -185,4 +163,4 @@ def _fit(some: Tiles, card: Card, forest: Forest, path: Path, further: bool) -> 
     return True
 
 
-__all__ = ["Tiles", "fit", "measured", "problem_in", "regrets", "sweep", "taught", "told", "unseen"]
+__all__ = ["Tiles", "fit", "measured", "problem_in", "regrets", "sweep", "taught", "unseen"]

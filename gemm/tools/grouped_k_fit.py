@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,34 +17,28 @@ from typing import Any
 import numpy as np
 
 from ptxkit.cards import Card
-from ptxkit.measure.figures import quantile
 
-from ..heuristic.corrections import Trees, write
+from ..heuristic.corrections import write
 from ..heuristic.grouped_k import GAIN, risk
 from ..heuristic.grouped_k_causes import begins, judged
 from ..heuristic.grouped_k_trees import NAMES, NAMES_OF_BEGINS, begins_beside, matrix, path_of
+from . import held_out
 from .bench.grouped_k import product
-from .grow import Growth, grown, parts, weights
+from .grow import Growth
+from .held_out import FOLDS, Entries
 from .measured import DataError, best_of, time_of
 from .overlaps_fit import FAST, Changes, kept
 
 FAR = 2.5                       # times the best's time, from which one teaches nothing; lengths that differ make many slow
-FOLDS = 5                       # of the products, each held out of the trees once
 GROWTH = Growth(600, 7, 0.1)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """Configurations of products, an entry for each: its product, the features, the logarithm of the clocks by the model, its microseconds
-    and those of the product's best. `own`: for each product the entry of the choice without trees."""
+class Measured(Entries):
+    """Measured configurations of products, whose clocks are those by the model."""
 
-    product: Any
-    asked: Any
-    clocks: Any
-    risk: Any                                   # what these are raised by where a configuration is chosen
-    us: Any
-    best: Any
-    own: Any
+    risk: Any                                   # what the clocks are raised by where a configuration is chosen
+    own: Any                                    # for each product the entry of the choice without trees
     begun: Changes | None                       # those that were measured with every begin of the next kernel
 
 
@@ -87,26 +81,8 @@ def measured(sweeps: Sequence[Mapping[str, Any]], card: Card) -> Measured:
     rows, clocks, risks, times_of_all, best_us = zip(*found, strict=True)
     sizes = [len(each) for each in times_of_all]
     some_begun = Changes(*map(np.array, zip(*changes, strict=True))) if changes else None
-    return Measured(np.repeat(np.arange(len(sizes)), sizes), np.concatenate(rows), np.concatenate(clocks), np.concatenate(risks),
-                    np.concatenate(times_of_all), np.repeat(best_us, sizes), np.array(own), some_begun)
-
-
-def taught(some: Measured, which: Any, card: Card) -> Trees:
-    """Trees of some entries."""
-    near = which & (some.us < FAR * some.best)
-    left = np.log(some.us * card.clock_mhz) - some.clocks
-    _, numbers = np.unique(some.product[near], return_inverse=True)
-    return grown(some.asked[near], left[near], weights(some.us, some.best)[near], numbers, False, GROWTH)
-
-
-def unseen(some: Measured, card: Card) -> Any:
-    """The logarithm of the clocks of each entry, from trees that have not seen its product, and its risk."""
-    part = parts(some.product, FOLDS, 0)
-    found = some.clocks + some.risk
-    for fold in range(FOLDS):
-        mine = part == fold
-        found[mine] += taught(some, ~mine, card).logarithm(some.asked[mine])
-    return found
+    return Measured(np.repeat(np.arange(len(sizes)), sizes), np.concatenate(rows), np.concatenate(clocks), np.concatenate(times_of_all),
+                    np.repeat(best_us, sizes), np.concatenate(risks), np.array(own), some_begun)
 
 
 def regrets(some: Measured, said: Any) -> tuple[Any, Any]:
@@ -116,28 +92,20 @@ def regrets(some: Measured, said: Any) -> tuple[Any, Any]:
     return some.us[some.own] / some.best[some.own], some.us[chosen] / some.best[chosen]
 
 
-def told(some: Measured, said: Any) -> Iterator[str]:
-    """The regret in words."""
-    for what, found in zip(("without trees", "with trees that have not seen the product"), regrets(some, said), strict=True):
-        yield (f"{what}: {len(found)} products, regret {math.exp(float(np.log(found).mean())):.4f}, "
-               f"95th percentile {quantile(list(found), 0.95):.3f}, worst {found.max():.3f}")
-
-
 def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = None) -> int:
     """0: trees were grown and kept. 1: they choose no better than what is chosen without them, and nothing is kept."""
     some = measured(sweeps, card)
     if len(some.own) < FOLDS:
         raise DataError(f"there are {len(some.own)} products in these files, and {FOLDS} are the least")
-    said = unseen(some, card)
-    lines = list(told(some, said))
+    before, after = regrets(some, held_out.unseen(some, card, GROWTH, FAR) + some.risk)
+    lines = held_out.told(before, after)
     print("\n".join(lines))
-    before, after = regrets(some, said)
     if not np.log(after).mean() < np.log(before).mean():
         print("there is nothing to be gained")
         return 1
     about = {"device": card.name, "products": len(some.own), "configurations": len(some.us), "held_out": lines}
     path = path_of(card, output)
-    write(path, taught(some, np.ones(len(some.us), dtype=bool), card), about, NAMES)
+    write(path, held_out.taught(some, np.ones(len(some.us), dtype=bool), card, GROWTH, FAR), about, NAMES)
     beside = begins_beside(path)
     about = {"device": card.name, "products": len(np.unique(some.begun.product)) if some.begun is not None else 0}
     if some.begun is None or kept(some.begun, beside, about, NAMES_OF_BEGINS):
@@ -146,4 +114,4 @@ def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = N
     return 0
 
 
-__all__ = ["Measured", "fit", "measured", "regrets", "sweep", "taught", "told", "unseen"]
+__all__ = ["Measured", "fit", "measured", "regrets", "sweep"]

@@ -52,14 +52,13 @@ from . import tune
 from .bench import run as bench
 from .bench.operands import ERROR, TORCH_NAMES
 from .bench.shapes import BYTES, Problem, drawn, extent
+from .cold_launches import SpinTimer, normal_values
 from .problems import described
 
 POOL_BYTES = 4 << 30
 COLD_BYTES = 400 << 20          # of operands between two uses of the same ones: several times the L2
 WORK_US = 250.0                 # of one measurement
 FEWEST, MOST = 3, 16            # launches of one measurement
-ENQUEUE_US, MOST_ENQUEUE_US = 12.0, 400.0   # what a launch is taken to cost the host; raised where the card waits for it
-TRIES = 4                       # measurements until all launches were there before the first began
 AHEAD = 40                      # products of a part whose configurations are assembled while others are measured
 AGAIN, ROUNDS = 8, 3             # of a shape's fastest, so many are measured again so often
 OTHERS = 6                      # one of those that the model does not put first for so many that it does
@@ -198,12 +197,7 @@ class Pool:
     def __init__(self, torch: Any, dtype: str) -> None:
         self.torch, self.size = torch, BYTES[dtype]
         self.kind = getattr(torch, TORCH_NAMES[dtype])
-        made = torch.empty(POOL_BYTES, device="cuda", dtype=torch.uint8).view(self.kind)
-        step = 1 << 27
-        for first in range(0, made.numel(), step):
-            part = made[first:first + step]
-            part.copy_(torch.randn(part.numel(), device="cuda", dtype=torch.float32))
-        self.values = made
+        self.values = normal_values(torch, POOL_BYTES, self.kind)
         self.results = torch.empty(POOL_BYTES, device="cuda", dtype=torch.uint8)
         self.scale = torch.ones((), device="cuda")
         self.one = view(self.scale)
@@ -244,8 +238,7 @@ class Bench:
         self.torch, self.part, self.step, self.pool = torch, part, step, Pool(torch, part.dtype)
         self.stream = torch.cuda.current_stream().cuda_stream
         self.checked: dict[DenseConfig, str | None] = {}
-        self.enqueue_us = ENQUEUE_US
-        self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.us = SpinTimer(torch).us
 
     def library(self, problem: Problem, arrays: Arrays) -> Any:
         """One product by cuBLAS, as a function."""
@@ -259,21 +252,6 @@ class Bench:
     def ours(self, problem: Problem, plan: Plan, arrays: Arrays) -> Any:
         launch = Launch(plan, arrays, PLAIN)
         return lambda: launch.run(self.stream)
-
-    def us(self, launches: Sequence[Any]) -> float:
-        """Microseconds of one, all enqueued before the first begins: the card spins until then."""
-        for _ in range(TRIES):
-            self.torch.cuda._sleep(round(2000 * self.enqueue_us * len(launches)))
-            self.start.record()
-            for launch in launches:
-                launch()
-            late = self.start.query()
-            self.end.record()
-            self.end.synchronize()
-            self.enqueue_us = min(2 * self.enqueue_us, MOST_ENQUEUE_US) if late else max(ENQUEUE_US, 0.99 * self.enqueue_us)
-            if not late:
-                break
-        return 1e3 * float(self.start.elapsed_time(self.end)) / len(launches)
 
     def fault(self, problem: Problem, plan: Plan, arrays: Arrays) -> str | None:
         """Whether the first product of a configuration differs from the library's; the sentence, once for each."""

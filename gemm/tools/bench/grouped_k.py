@@ -1,8 +1,8 @@
 """What `benchmarks/weight_gradients.py --sweep` does: random products with groups along K, each in every configuration, for `fit
 --grouped-k`.
 
-Operands lie one after another in a pool that is far larger than the L2, as those of `sample`. A configuration's result is compared with
-torch's for the first product that has it.
+Launches take their operands in turn from a pool that is far larger than the L2. A configuration's result is compared with torch's for the
+first product that has it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from ...launch.dense import card_of
 from ...launch.grouped_k import Launch, Plan
 from ...problem.grouped_k import ArraysAlongK, ProblemAlongK
 from ..assembly import assembled
+from ..cold_launches import SpinTimer, normal_values
 from ..models import every_grouped
 from .grouped_cases import random_lengths
 from .run import device, library
@@ -43,7 +44,6 @@ LENGTHS = 8                     # what lengths are multiples of: torch needs tha
 POOL_BYTES, COLD_BYTES = 6 << 30, 300 << 20
 WORK_US, FEWEST, MOST = 250.0, 2, 12            # of one measurement, and its launches
 AGAIN, ROUNDS, BEGUN = 8, 3, 3  # of a product's fastest, so many are measured again so often; of so many every begin of the next kernel
-ENQUEUE_US, TRIES = 12.0, 3     # as in `sample`
 FAR = 0.01                      # of the norm of a group, between two results of 16 bits
 
 
@@ -75,7 +75,7 @@ class AlongK:
 
     @property
     def bytes(self) -> int:
-        """Those of both operands and of the result."""
+        """Bytes of A, B and D together."""
         return 2 * self.rows * (self.m + self.n) + self.groups * self.m * self.n * BYTES[self.out]
 
     @property
@@ -146,11 +146,7 @@ class Pool:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        values = torch.empty(POOL_BYTES // 2, device="cuda", dtype=torch.bfloat16)
-        for first in range(0, values.numel(), 1 << 27):
-            part = values[first:first + (1 << 27)]
-            part.copy_(torch.randn(part.numel(), device="cuda", dtype=torch.float32))
-        self.values = values
+        self.values = normal_values(torch, POOL_BYTES, torch.bfloat16)
         self.results = torch.zeros(POOL_BYTES, device="cuda", dtype=torch.uint8)
 
     def sets(self, one: AlongK, lengths: ArrayView) -> list[tuple[ArraysAlongK, tuple[Any, Any, Any]]]:
@@ -175,24 +171,8 @@ class Bench:
     def __init__(self, torch: Any) -> None:
         self.torch, self.pool = torch, Pool(torch)
         self.stream = torch.cuda.current_stream().cuda_stream
-        self.enqueue_us = ENQUEUE_US
-        self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.us = SpinTimer(torch).us
         self.checked: dict[GroupedKConfig, str] = {}
-
-    def us(self, launches: Sequence[Callable[[], Any]]) -> float:
-        """Microseconds of one, all enqueued before the first begins: the card spins until then."""
-        for _ in range(TRIES):
-            self.torch.cuda._sleep(round(2000 * self.enqueue_us * len(launches)))
-            self.start.record()
-            for launch in launches:
-                launch()
-            late = self.start.query()
-            self.end.record()
-            self.end.synchronize()
-            self.enqueue_us = min(2 * self.enqueue_us, 200.0) if late else max(ENQUEUE_US, 0.98 * self.enqueue_us)
-            if not late:
-                break
-        return 1e3 * float(self.start.elapsed_time(self.end)) / len(launches)
 
     def measured(self, one: AlongK, every: Sequence[GroupedKConfig], source: random.Random, begun: int = BEGUN) -> dict[str, Any]:
         """A row: the times of one product by these configurations in random order; those of the fastest ones again, of the first `begun` of
