@@ -8,10 +8,14 @@
 A shape is groups x mean length x M x N. Lengths are multiples of 8, which torch needs: "even", or "skewed", where group i has a share of
 1 / (i + 1) of the rows. bf16 operands and results, and with `--accumulate` f32 sums beside torch's product and `add_`. Both sides are timed
 in the same rounds, in random order; `ratio` is torch's time over ours, round by round. With `--all` every configuration that the
-heuristic chooses from is timed as well. `--random SEED:COUNT` times random products, whose lengths are random too, with the choice with
-trees and without. `--sweep SEED:COUNT` times every configuration of such products, for `python -m ptxkit.gemm fit --grouped-k`. Both take
-`models` as well, the weights of experts. Before a configuration is timed for the first time its result is compared with torch's. The exit
-status is 1 if one is wrong or there is no GPU.
+heuristic chooses from is timed as well.
+
+`--random SEED:COUNT` times random products, whose lengths are random too, with the choice with trees, the same if CTAs share no tiles, and
+the choice without trees. `--sweep SEED:COUNT` times every configuration of such products, for `python -m ptxkit.gemm fit --grouped-k`, and
+with `--parts` those whose CTAs share tiles, for `fit --grouped-k --parts`. Both take `models` as well, the weights of experts.
+
+Before a configuration is timed for the first time its result is compared with torch's. The exit status is 1 if one is wrong or there is no
+GPU.
 """
 
 from __future__ import annotations
@@ -127,15 +131,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--all", action="store_true", help="time every configuration of the heuristic")
     parser.add_argument("--random", type=seeded, metavar="SEED:COUNT", help="random products, or models, instead")
     parser.add_argument("--sweep", type=seeded, metavar="SEED:COUNT", help="every configuration of random products, or of models, instead")
+    parser.add_argument("--parts", action="store_true", help="with --sweep: configurations whose CTAs share the tiles of long groups, of "
+                        "products that have some")
     parser.add_argument("--seconds", type=float, default=240.0, help="of --random and --sweep: begin no further product after that long")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     options = parser.parse_args(arguments)
+    if options.parts and not options.sweep:
+        parser.error("--parts is for --sweep")
     if not driver.available():
         print("no weight gradient was measured: there is no GPU", file=sys.stderr)
         return 1
     if options.random or options.sweep:
-        run = bench.sweep if options.sweep else bench.compare
+        run = bench.compare if not options.sweep else bench.sweep_parts if options.parts else bench.sweep
         found = run(options.sweep or options.random, seconds=options.seconds, path=options.json)
         return int(any(row["wrong"] for row in found["rows"]))
     import torch  # pyright: ignore[reportMissingImports]

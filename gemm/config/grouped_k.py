@@ -12,11 +12,13 @@ from ..collective.atoms import ROWS
 from ..collective.epilogue import BUFFERS
 from ..scheduler.dynamic import ClusterDynamicScheduler
 from ..scheduler.group_table import GroupTable
+from ..scheduler.grouped_k import DepthScheduler
 from . import budget
 from .grouped_parts import CAPACITIES
 from .parts import MAX_STAGES, ClusterShape, ConfigError, Cooperative, Overlap, Pingpong, Staged, Swizzle, Tile, chosen
 from .tiled import TiledConfig
 
+MOST_ROWS = 1 << 20         # of a part
 SPAN = 64                   # elements of 16 bits in 128 bytes: the columns of a matrix that one copy loads
 
 
@@ -67,6 +69,9 @@ class GroupedKConfig(TiledConfig):
 
     Some fields are derived if they are left out: `tile.BK` 0, `stages` 0 (the deepest ring that fits next to the group table), the
     warpgroups of `Cooperative(0)`, and the buffers of `Staged(0)`.
+
+    `part`: CTAs share the tiles of a group of more than so many rows; each has a part of at most so many, and the parts' sums are added up
+    in a workspace. 0: each tile is one CTA's, or one warpgroup's with pingpong.
     """
 
     operands: OperandsAlongK = OperandsAlongK()
@@ -75,6 +80,7 @@ class GroupedKConfig(TiledConfig):
     schedule: Cooperative | Pingpong = Cooperative()
     scheduler: StaticDepths | DynamicDepths = StaticDepths()
     store: Staged | None = None
+    part: int = 0
 
     def __post_init__(self) -> None:
         self._derive_tile(self.operands.source)
@@ -112,12 +118,14 @@ class GroupedKConfig(TiledConfig):
         source = self.operands.source
         ring = budget.ring_bytes(stages, self.tile, self.sums, source, source)
         table = GroupTable.bytes(self.operands.max_groups, longest_first=True)
-        return ring + self._staging_bytes(self.buffers, self.operands.out) + table + ClusterDynamicScheduler.BYTES + 16
+        more = ClusterDynamicScheduler.BYTES + 16 + DepthScheduler.SHARED_BYTES * (self.part > 0)
+        return ring + self._staging_bytes(self.buffers, self.operands.out) + table + more
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The kernel's compile-time parameters."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The kernel's compile-time parameters. How long a part is counts when it is launched."""
+        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "part"}
+        return found | {"share": self.part > 0}
 
     def tiles(self, m: int, n: int) -> tuple[int, int]:
         """The tiles of a group's result along M and N."""
@@ -131,7 +139,8 @@ class GroupedKConfig(TiledConfig):
                  f"cluster {cluster.m}x{cluster.n}" if cluster.size > 1 else "",
                  f"{order.raster.replace('_', ' ')} by {order.size}" + (" serpentine" if order.serpentine else ""),
                  f"next kernel after the {self.scheduler.overlap}" if self.scheduler.overlap != "start" else "",
-                 "dynamic" if self.dynamic else "", "accumulates" if self.operands.accumulate else ""]
+                 "dynamic" if self.dynamic else "", f"parts of {self.part} rows" if self.part else "",
+                 "accumulates" if self.operands.accumulate else ""]
         return ", ".join(word for word in words if word)
 
     def _tile_problem(self) -> str | None:
@@ -145,6 +154,8 @@ class GroupedKConfig(TiledConfig):
             return f"tiles contiguous along N have whole spans of {SPAN} columns: take BN a multiple of {SPAN}, not {tile.BN}"
         if isinstance(self.schedule, Cooperative) and tile.BM % (ROWS * self.warpgroups):
             return f"{self.warpgroups} mma warpgroups cannot share {tile.BM} rows in m64 blocks"
+        if self.part < 0 or self.part % tile.BK or self.part > MOST_ROWS:
+            return f"parts have whole stages of {tile.BK} rows, up to {MOST_ROWS:,}: part is a multiple of {tile.BK}, not {self.part}"
         for extent, by in ((tile.BM, cluster.n), (tile.BN, cluster.m)):
             if extent // SPAN % by and tile.BK % (8 * by):
                 return f"{by} CTAs cannot share tiles of {extent // SPAN} spans: take a smaller cluster"

@@ -116,15 +116,15 @@ def _modelled(problem: ProblemAlongK, seen: Columns, card: Card) -> Modelled:
     parts = estimate(c, asked, seen)
     if problem.groups == 1:
         return Modelled(asked, seen, parts, parts.total[None])
-    tiles, found = _tiles(problem, seen), [parts.total]
-    for shares in (_shares(problem.groups), _shares_of_one(problem.groups)):
+    tiles, found = tiles_of(problem, seen), [parts.total]
+    for shares in (shares_that_differ(problem.groups), shares_with_one(problem.groups)):
         stages = np.maximum(1, np.ceil(problem.mean * shares * size / STAGE_BYTES))
         work = parts.cluster + _longest_first(stages[:, None] * parts.stage + parts.store, tiles, seen.resident)
         found.append((c.launch + (work ** c.overlap + parts.memory ** c.overlap) ** (1 / c.overlap)) * parts.factor)
     return Modelled(asked, seen, parts, np.stack(found))
 
 
-def _tiles(problem: ProblemAlongK, seen: Columns) -> Any:
+def tiles_of(problem: ProblemAlongK, seen: Columns) -> Any:
     """The tiles of a group, rounded up to whole clusters."""
     along = (np.ceil(extent / (size * by)) * by for extent, size, by in ((problem.m, seen.BM, seen.cluster_m),
                                                                          (problem.n, seen.BN, seen.cluster_n)))
@@ -138,6 +138,7 @@ class Judged:
     configs: list[GroupedKConfig]
     said: Modelled
     dynamic: Any
+    usual: Any                                  # which ones are chosen from without trees
     own: int
 
 
@@ -145,14 +146,15 @@ def judged(problem: ProblemAlongK, card: Card) -> Judged:
     """All candidates. Without trees more than a wave of tiles is drawn, and what counts is how far a candidate is from the fastest one for
     groups that are alike, and for groups that differ."""
     space = _space(problem.operands, card)
-    tiles = _tiles(problem, space.seen)
+    tiles = tiles_of(problem, space.seen)
     drawn = (problem.groups > 1) & (tiles * problem.groups > space.seen.resident)
     places = np.flatnonzero(drawn | ~space.dynamic)
     said = _modelled(problem, taken(space.seen, places), card)
-    usual = np.flatnonzero((space.usual & (space.dynamic == drawn))[places])
+    allowed = (space.usual & (space.dynamic == drawn))[places]
+    usual = np.flatnonzero(allowed)
     alike, differing = (clocks[usual] / clocks[usual].min() for clocks in (said.clocks[0], said.differing))
     own = usual[np.argmin(ALIKE * alike + differing)]
-    return Judged([space.configs[place] for place in places.tolist()], said, space.dynamic[places], int(own))
+    return Judged([space.configs[place] for place in places.tolist()], said, space.dynamic[places], allowed, int(own))
 
 
 def _longest_first(each: Any, tiles: Any, resident: Any) -> Any:
@@ -167,7 +169,7 @@ def _longest_first(each: Any, tiles: Any, resident: Any) -> Any:
 
 
 @lru_cache(256)
-def _shares(groups: int) -> Any:
+def shares_that_differ(groups: int) -> Any:
     """Lengths that differ as parts of their mean, in falling order. They depend on the number of groups alone: a model's rows change from
     call to call, and each choice is another kernel."""
     filled = max(1, round(groups * (1 - EMPTY)))
@@ -177,7 +179,7 @@ def _shares(groups: int) -> Any:
 
 
 @lru_cache(256)
-def _shares_of_one(groups: int) -> Any:
+def shares_with_one(groups: int) -> Any:
     """The same where one group has half of all rows, and the others are alike."""
     return np.array([groups / 2, *[groups / 2 / (groups - 1)] * (groups - 1)])
 
@@ -193,4 +195,16 @@ def untaught(problem: ProblemAlongK, card: Card = H200) -> GroupedKConfig:
     return found.configs[found.own]
 
 
-__all__ = ["Judged", "Modelled", "begins", "candidates", "clocks", "judged", "modelled", "untaught"]
+__all__ = [
+    "Judged",
+    "Modelled",
+    "begins",
+    "candidates",
+    "clocks",
+    "judged",
+    "modelled",
+    "shares_that_differ",
+    "shares_with_one",
+    "tiles_of",
+    "untaught",
+]

@@ -16,6 +16,7 @@ from ..collective.depth_producer import DepthProducer
 from ..collective.epilogue import PlainSums, allocate_staging, sums_store
 from ..collective.mainloop_promoted import MmaMainloop
 from ..collective.ordered_barrier import OrderedSequence
+from ..collective.part_sums import PartSums
 from ..collective.pipeline import Pipeline
 from ..collective.tiled import TiledCopy, TiledMma
 from ..collective.warpgroups import loaded, mma_threads, producer_warpgroup
@@ -36,7 +37,7 @@ TABLE_WARP = 1
 def group_gemm_k(a: TensorMap, b: TensorMap, d: TensorMap, groups: GroupsAlongK, workspace: Ptr[u32], *,
                  operands: OperandsAlongK = OperandsAlongK(), tile: Tile = Tile(128, 256, 64), stages: int = 3,
                  schedule: Cooperative | Pingpong = Cooperative(2), scheduler: StaticDepths | DynamicDepths = StaticDepths(),
-                 store: Staged = Staged(2)) -> None:
+                 store: Staged = Staged(2), share: bool = False) -> None:
     """D [groups, M, N] in tiles of BM x BN, stages of BK rows of A [rows, M] and B [rows, N].
 
     Roles. Warpgroup 0 is the producer: one thread fills the ring with tensor copies. Its warp 1 reads the lengths first. Cooperative: the
@@ -46,6 +47,9 @@ def group_gemm_k(a: TensorMap, b: TensorMap, d: TensorMap, groups: GroupsAlongK,
 
     Arrivals of a phase. full[stage]: 1, the producer's arrive.expect_tx. empty[stage]: one thread of each mma warpgroup that reads the
     stage (of one with pingpong), in every CTA that shares an operand with this one. See also `OrderedSequence` and `DynamicScheduler`.
+
+    If CTAs `share` tiles, those of long groups have parts, and `PartSums` adds them up in the workspace, which begins with the counters of
+    a dynamic scheduler and those of shared tiles.
 
     With `operands.accumulate` the tensor copies that store a tile add it to D. Each element gets one addition, so the bits do not depend
     on the order of tiles. Tiles of empty groups are skipped then.
@@ -63,7 +67,8 @@ def group_gemm_k(a: TensorMap, b: TensorMap, d: TensorMap, groups: GroupsAlongK,
         dynamic = DynamicScheduler(workspace, 4 * mma_warpgroups) if cluster.size == 1 else \
             ClusterDynamicScheduler(workspace, 4 * mma_warpgroups, size=cluster.size)
     tiles = DepthScheduler(groups, GroupTable(operands.max_groups, longest_first=True), TileOrder(scheduler.order, scheduler.cluster),
-                           PersistentLoop(cluster.size > 1, dynamic), tile.BK, operands.accumulate)
+                           PersistentLoop(cluster.size > 1, dynamic), tile.BK, operands.accumulate,
+                           DepthScheduler.allocate_shared() if share else None)
 
     thread = mov.u32(tid.x)
     warpgroup = shfl.sync.idx.b32(thread >> 7, 0, 31, 0xFFFFFFFF)           # uniform across the warp, and ptxas can see it
@@ -94,11 +99,12 @@ def group_gemm_k(a: TensorMap, b: TensorMap, d: TensorMap, groups: GroupsAlongK,
         mainloop = MmaMainloop(budget.sums_of(schedule), pipeline, mma, a_tile, b_tile, mma_thread, mma_warpgroups=mma_warpgroups)
         order = OrderedSequence(turns, mma_thread.warpgroup, mma_thread.lane) if turns is not None else None
         turn = mov.u32(0) if pingpong else None
+        parts = PartSums.of(workspace, tile, cluster.size, 1 if pingpong else mma_warpgroups) if share else None
         with tiles.work() as work, span("tile"):
             with if_(turn == mma_thread.warpgroup) if turn is not None else nullcontext():
                 row, column = mma_thread.tile_row(work.m * tile.BM), work.n * tile.BN
                 mainloop.run(work, column, order)
-                with span("store"):
+                with span("store"), if_(parts.whole(work, mainloop.total, mma_thread)) if parts is not None else nullcontext():
                     to_d.tile(mainloop.total, row, column, tile.BN, work.group)
             if turn is not None:
                 with else_():

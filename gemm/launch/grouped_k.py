@@ -11,7 +11,6 @@ from ptxkit.runtime.launch import empty_like_owner, raw_stream, refuse_gradients
 from ptxkit.runtime.launcher import Launcher
 from ptxkit.runtime.overlap import Spans, refuse_overlap
 
-from ..collective.tensormaps import COUNTERS_WORDS
 from ..config.grouped_k import GroupedKConfig
 from ..config.parts import L2_FETCH
 from ..heuristic.grouped_k import heuristic
@@ -33,7 +32,7 @@ _launches: Newest[Any, tuple[Any, ArrayView]] = Newest()
 class Plan:
     """A configuration loaded on a device for arrays of these shapes: everything of a launch except the pointers."""
 
-    __slots__ = ("config", "grid", "launcher", "maps", "ordinal", "problem", "spans", "traced", "workspace")
+    __slots__ = ("config", "grid", "launcher", "maps", "ordinal", "problem", "spans", "traced", "workspace", "workspace_bytes")
 
     def __init__(self, problem: ProblemAlongK, ordinal: int, config: GroupedKConfig | None) -> None:
         card = card_of(ordinal)
@@ -45,7 +44,7 @@ class Plan:
         self.grid = problem.grid(self.config, min(card.sms, made.max_clusters() * self.config.cluster)), 1, 1
         lines = problem.sources(self.config) | {"d": problem.d_lines}
         self.maps = Maps(made.traced.copies.records, lines, L2_FETCH)
-        self.workspace = places(made.traced)["workspace"]
+        self.workspace, self.workspace_bytes = places(made.traced)["workspace"], problem.workspace_bytes(self.config)
 
 
 class Launch:
@@ -71,8 +70,8 @@ class Launch:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of counters, which are zeros between launches."""
-        return 4 * COUNTERS_WORDS if self.plan.config.dynamic else 0
+        """Bytes of a workspace, whose counters are zeros between launches."""
+        return self.plan.workspace_bytes
 
     def placed_in(self, place: int) -> tuple[Any, ...]:
         """The arguments with a workspace."""
@@ -172,6 +171,7 @@ def prepare(arrays: ArraysAlongK, accumulate: bool, config: GroupedKConfig | Non
 def check_config(config: GroupedKConfig, problem: ProblemAlongK) -> None:
     """Raise LaunchError unless the caller's configuration fits the problem."""
     check_operands(config.operands, problem.operands)
+    problem.workspace_bytes(config)
     if not problem.in_parts:
         check_room(config.operands.max_groups, "cu_seqlens", problem.groups)
 

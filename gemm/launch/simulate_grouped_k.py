@@ -10,6 +10,7 @@ from ptxkit.cards import H200, Card
 from ptxkit.dsl.parameters import values
 from ptxkit.runtime.arrays import ArrayView
 
+from ..collective.part_sums import COUNTER_WORDS
 from ..collective.tensormaps import COUNTERS_WORDS
 from ..config.grouped_k import GroupedKConfig
 from ..heuristic.grouped_k import heuristic
@@ -18,6 +19,9 @@ from ..problem.grouped_k import ArraysAlongK, ProblemAlongK, parts
 from ..problem.options import check_kind, flag
 from .grouped_k import check_config
 from .on_cpu import Array, check_card, check_overlap, integer, map_of, view_of, worst
+
+COUNTERS = COUNTERS_WORDS + COUNTER_WORDS
+POISON = 0x7FFFFFFF             # NaN
 
 if TYPE_CHECKING:
     from ptxkit.sim import Report
@@ -56,13 +60,18 @@ def simulate(a: Array, b: Array, lengths: Array, out: Array, *, accumulate: bool
     if config is not None:
         check_config(config, problem)
     config = config or heuristic(problem, card)
-    given: dict[str, Any] = {"lengths": lengths.view(np.uint32), "workspace": np.zeros(COUNTERS_WORDS, np.uint32)}
+    workspace = np.full(max(COUNTERS, problem.workspace_bytes(config) // 4), POISON, np.uint32)
+    workspace[:COUNTERS] = 0
+    given: dict[str, Any] = {"lengths": lengths.view(np.uint32), "workspace": workspace}
     traced = group_gemm_k.trace(**config.parameters)
     records, sources = traced.copies.records, problem.sources(config)
     named: dict[str, Any] = {name: map_of(array, records[name], sources[name]) for name, array in (("a", a), ("b", b))}
     named |= {"d": map_of(out, records["d"], problem.d_lines), **problem.arguments(config, given.__getitem__)}
-    return run(traced, grid=problem.grid(config, card.sms), args=values(traced.signature, (), named), max_steps=UNLIMITED,
-               schedule=schedule, seed=seed, check=check)
+    report = run(traced, grid=problem.grid(config, card.sms), args=values(traced.signature, (), named), max_steps=UNLIMITED,
+                 schedule=schedule, seed=seed, check=check)
+    if workspace[:COUNTERS].any():
+        raise AssertionError("the counters of a workspace are zeros between launches, and these are not")
+    return report
 
 
 def described(a: Array, b: Array, lengths: Array, out: Array, dtype: str | None = None, out_dtype: str | None = None) -> ArraysAlongK:

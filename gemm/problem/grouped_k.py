@@ -6,12 +6,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ptxkit.errors import LaunchError
+from ptxkit.idioms import inverse
 from ptxkit.runtime.arrays import ArrayView
 from ptxkit.runtime.launch import check_aligned, check_contiguous, check_dtype, check_shape
 from ptxkit.types import TYPES
 
+from ..collective.part_sums import COUNTER_WORDS
+from ..collective.tensormaps import COUNTERS_WORDS
 from ..config.grouped_k import GroupedKConfig, OperandsAlongK
 from ..config.grouped_parts import CAPACITIES
+from ..config.parts import Pingpong
 from ..scheduler.work import TileDivmod
 from .dense import MOST_EXTENT
 from .lines import UNIT, Lines, check_forwards, mapped, result
@@ -19,6 +23,7 @@ from .lines import UNIT, Lines, check_forwards, mapped, result
 OPERANDS = ("bf16", "f16")
 RESULTS = ("bf16", "f16", "f32")
 MOST_TILES = 1 << 31        # so that a CTA's next number stays below 2^32
+MOST_WORKSPACE = 1 << 30    # bytes
 
 
 class ArraysAlongK(NamedTuple):
@@ -111,9 +116,27 @@ class ProblemAlongK:
         return -(-m // cluster.m), -(-n // cluster.n)
 
     def work_tiles(self, config: GroupedKConfig) -> int:
-        """The work tiles of all groups, one for each cluster at a time."""
+        """The most work tiles of all groups, one for each cluster at a time."""
         m, n = self.tiles(config)
-        return m * n * self.groups
+        return m * n * (self.groups + self.most_parts(config))
+
+    def most_parts(self, config: GroupedKConfig) -> int:
+        """The most parts of all groups that have several. A group of q to q + 1 times the rows of a part has q + 1 of them, so they are at
+        most twice as many as there are whole parts in all rows."""
+        return 2 * (self.rows // config.part) if config.part else 0
+
+    def workspace_bytes(self, config: GroupedKConfig) -> int:
+        """Bytes of a workspace: counters, which are zeros between launches, and the sums of parts."""
+        if not config.part:
+            return 4 * COUNTERS_WORDS if config.dynamic else 0
+        m, n = self.tiles(config)
+        tiles, sharing = m * n * config.cluster, 1 if isinstance(config.schedule, Pingpong) else config.warpgroups
+        counters, parts = self.most_parts(config) // 2 * tiles * sharing, self.most_parts(config) * tiles
+        bytes = 4 * (COUNTERS_WORDS + COUNTER_WORDS + parts * config.tile.BM * config.tile.BN)
+        if counters > COUNTER_WORDS or bytes > MOST_WORKSPACE:
+            raise LaunchError(f"parts of {config.part} rows have {parts:,} tiles, whose sums take {bytes >> 20:,} MiB and {counters:,} "
+                              f"counters: a workspace has {MOST_WORKSPACE >> 20:,} MiB and {COUNTER_WORDS:,} counters; take longer parts")
+        return bytes
 
     def grid(self, config: GroupedKConfig, ctas: int) -> int:
         """CTAs of a launch on a device that holds so many."""
@@ -128,7 +151,8 @@ class ProblemAlongK:
         (m, n), (rows, columns), order = config.tiles(self.m, self.n), self.tiles(config), config.scheduler.order
         divmod = TileDivmod.of(rows, columns, order.size, order.raster == "along_m")
         return {"groups": {"lengths": pointer("lengths"), "count": self.groups, "rows": self.rows, "m_tiles": m, "n_tiles": n,
-                           "divmod": divmod}, "workspace": pointer("workspace")}
+                           "divmod": divmod, "part": config.part, "inverse_of_part": inverse(max(1, config.part)),
+                           "most_parts": self.most_parts(config)}, "workspace": pointer("workspace")}
 
 
 def extents(a: ArrayView, b: ArrayView, lengths: ArrayView) -> tuple[int, int, int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from ptxkit import Ptr, Reg, laneid, smem
@@ -20,6 +20,8 @@ from .two_kernels import TwoKernelPlan
 Layout = Literal["cu_seqlens", "masked", "contiguous", "ptr_array"]
 """How device memory describes the groups. "cu_seqlens": cumulative row counts. "masked": groups have slots of equal size, and each slot
 has a number of used rows. "contiguous": the group of each row. "ptr_array": each group has its own matrices with its own M, N and K."""
+Counts = Callable[[Sequence[Sequence[Reg[u32]]]], Sequence[Reg[u32]]]
+"""Computes the tile rows of a lane's entries from their places, first rows and ends."""
 COUNTED: tuple[Layout, ...] = ("cu_seqlens", "masked")
 """Layouts with the groups in one matrix whose kernel builds the group table itself."""
 CONTIGUOUS_ROWS = 128
@@ -74,13 +76,13 @@ class GroupTable:
         return _bounds(value, following, group, rows, pitch)
 
     def scan(self, lengths: Ptr[u32], groups: Reg[u32], rows: Reg[u32], tokens: int, layout: Layout, pitch: Reg[u32], features: int = 0,
-             depth: int = 0, plan: TwoKernelPlan | None = None, n: Reg[u32] | None = None) -> None:
+             depth: int = 0, plan: TwoKernelPlan | None = None, n: Reg[u32] | None = None, counts: Counts | None = None) -> None:
         """Build the table; executed by one warp. It reads the lengths and adds up the tile rows of `tokens` rows each.
 
         "cu_seqlens": `lengths` [groups + 1] are the first rows of the groups, then the end of the last one. "masked": `lengths` [groups]
         are row counts, and groups start `pitch` rows apart. Bounds are clamped: no group reaches past `rows` or ends before it begins.
         "ptr_array": `lengths` [groups, 3] are M, N and K; tiles have `tokens` rows by `features` columns and stages are `depth` deep.
-        With a `plan`, for a result of `n` columns, groups of the other kernel get no tiles.
+        With a `plan`, for a result of `n` columns, groups of the other kernel get no tiles. `counts` says how many tile rows entries have.
         """
         lane, by = mov.u32(laneid), OnDevice.begin() if plan is not None else None
         places = [lane + first if first else lane for first in range(0, self.capacity, 32)]
@@ -104,7 +106,7 @@ class GroupTable:
             for at, *entries in found:
                 for array, entry in zip(arrays, entries, strict=True):
                     st.shared__cta.u32(array.at(at), entry)
-        preceding, tiles = self._add_up([self._tiles(tokens, *entries) for _, *entries in found], lane)
+        preceding, tiles = self._add_up(counts(found) if counts else [self._tiles(tokens, *entries) for _, *entries in found], lane)
         if plan is not None and by is not None and shares is not None:
             shared: tuple[Sequence[Any], Any] = preceding, tiles
             if plan.between is not None:                        # these sums overlap the computation of `shares`, which takes longer
@@ -114,6 +116,15 @@ class GroupTable:
         for at, number in zip(places, preceding, strict=True):
             st.shared__cta.u32(self.tiles_before.at(at), number)
         st.shared__cta.u32(self.tiles_before.at(self.capacity), tiles, pred=lane == 31)
+
+    def search(self, entry: Reg[u32], sought: Reg[u32]) -> None:
+        """Set `entry` to the last one with at most `sought` tiles before it, by a binary search."""
+        mov.u32(entry, 0)
+        step = self.capacity // 2
+        while step:
+            middle = entry + step
+            mov.u32(entry, middle, pred=ld.shared__cta.u32(self.tiles_before.at(middle)) <= sought)
+            step //= 2
 
     @staticmethod
     def _add_up(counts: Sequence[Reg[u32]], lane: Reg[u32]) -> tuple[Sequence[Reg[u32]], Reg[u32]]:

@@ -88,7 +88,7 @@ class GroupScheduler:
                     walk.break_if(sought < ld.shared__cta.u32(table.tiles_before.at(entry + 1)))
                     add.u32(entry, entry, 1)
             else:
-                self._search(table, entry, sought)
+                table.search(entry, sought)
             preceding = ld.shared__cta.u32(table.tiles_before.at(entry))
             if column is not None:
                 along, other = sought - preceding, column
@@ -200,16 +200,6 @@ class GroupScheduler:
 
     def _columns(self, weight_tiles: Reg[u32]) -> Reg[u32]:
         return ceil_div(weight_tiles, self.tile_order.cluster.m if self.swap_ab else self.tile_order.cluster.n)
-
-    @staticmethod
-    def _search(table: GroupTable, group: Reg[u32], sought: Reg[u32]) -> None:
-        """Set `group` to the last table entry with at most `sought` tiles before it, by a binary search."""
-        mov.u32(group, 0)
-        step = table.capacity // 2
-        while step:
-            middle = group + step
-            mov.u32(group, middle, pred=ld.shared__cta.u32(table.tiles_before.at(middle)) <= sought)
-            step //= 2
 
 
 def _in_turn(turn: Reg[u32] | int, turns: int) -> Callable[..., Reg[pred]]:

@@ -34,7 +34,7 @@ from ..heuristic.corrections import write as write_trees
 from ..heuristic.costs import Costs, estimate, fit_path, following, of_card, write
 from ..heuristic.dense import only_measured
 from ..heuristic.overlaps import overlaps_beside
-from . import further, grouped_fit, grouped_k_fit, grouped_overlaps_fit, overlaps_fit
+from . import further, grouped_fit, grouped_k_fit, grouped_k_parts_fit, grouped_overlaps_fit, overlaps_fit
 from .grow import FAR, ROUNDS, Growth, grown, parts, weights
 from .measured import DataError, Pairs, modelled, pairs, record, regrets, told
 
@@ -127,6 +127,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "--variants tiles` measured: JSON")
     parser.add_argument("--grouped-k", action="store_true", help="the trees of products with groups along K instead, from what "
                         "`benchmarks/weight_gradients.py --sweep` measured: JSON")
+    parser.add_argument("--parts", action="store_true", help="with --grouped-k: the trees of parts of long groups instead, from what "
+                        "`benchmarks/weight_gradients.py --sweep SEED:COUNT --parts` measured")
     parser.add_argument("--overlaps", action="store_true", help="the trees that say when the next kernel begins instead, from what "
                         "`sample --overlaps` measured, or with --grouped `grouped --sweep --variants overlaps`")
     parser.add_argument("--output", type=output_path, metavar="FILE",
@@ -148,6 +150,8 @@ def command(options: argparse.Namespace) -> int:
         return grouped_overlaps_fit.fit(records, card, options.output)
     if options.grouped:
         return grouped_fit.fit(records, card, options.output, further=options.further)
+    if options.grouped_k and options.parts:
+        return grouped_k_parts_fit.fit(records, card, options.output)
     if options.grouped_k:
         return grouped_k_fit.fit(records, card, options.output)
     if options.overlaps:
@@ -187,7 +191,9 @@ def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together."""
     fixed = options.start or options.keep is not None or options.rounds is not None
     if options.grouped_k and (fixed or options.grouped or options.further or options.overlaps or options.turns != TURNS):
-        raise UsageError("--grouped-k takes no other option than --output: it grows a fixed number of trees anew")
+        raise UsageError("--grouped-k takes no other option than --parts and --output: it grows a fixed number of trees anew")
+    if options.parts and not options.grouped_k:
+        raise UsageError("--parts is for --grouped-k: only groups along K have parts")
     if options.grouped and (fixed or options.turns != TURNS):
         raise UsageError("--grouped takes no --start, --keep, --rounds or --turns: it grows a fixed number of trees, --further beside "
                          "those of its card")

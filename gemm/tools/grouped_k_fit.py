@@ -21,6 +21,7 @@ from ptxkit.cards import Card
 from ..heuristic.corrections import write
 from ..heuristic.grouped_k import GAIN, risk
 from ..heuristic.grouped_k_causes import begins, judged
+from ..heuristic.grouped_k_parts import parts_beside
 from ..heuristic.grouped_k_trees import NAMES, NAMES_OF_BEGINS, begins_beside, matrix, path_of
 from . import held_out
 from .bench.grouped_k import product
@@ -111,6 +112,8 @@ def fit(sweeps: Sequence[Mapping[str, Any]], card: Card, output: Path | None = N
     if some.begun is None or kept(some.begun, beside, about, NAMES_OF_BEGINS):
         beside.unlink(missing_ok=True)          # the next kernel begins with the product, whatever older trees said
         print(f"{beside.name}: no trees say when the next kernel begins")
+    if (stale := parts_beside(path)).is_file():
+        print(f"{stale.name} was learned beside other trees: run `fit --grouped-k --parts` again")
     return 0
 
 

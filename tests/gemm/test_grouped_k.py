@@ -261,7 +261,8 @@ def test_every_tile_is_worked_on_once_those_of_the_longest_group_first(skip_empt
     rows, columns, count = 3, 2, 4 if skip_empty else 6
     found = np.full((6 * rows * columns, 4), 99, np.uint32)
     divmod = TileDivmod.of(rows, columns, 2, along_m=True)
-    groups = {"lengths": np.array(starts, np.uint32), "count": 6, "rows": 120, "m_tiles": rows, "n_tiles": columns, "divmod": divmod}
+    groups = {"lengths": np.array(starts, np.uint32), "count": 6, "rows": 120, "m_tiles": rows, "n_tiles": columns, "divmod": divmod,
+              "part": 0, "inverse_of_part": 0, "most_parts": 0}
     assert order_of_work.simulate(2, groups=groups, found=found.reshape(-1), skip_empty=skip_empty).verdict == "clean"
     work = [tuple(map(int, tile)) for tile in found[:count * rows * columns]]
     assert (found[count * rows * columns:] == 99).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import pytest
 
 from ptxkit import attention, gemm
-from ptxkit.gemm.config.grouped_k import DynamicDepths, GroupedKConfig, OperandsAlongK
-from ptxkit.gemm.config.parts import ClusterShape, Swizzle, Tile
+from ptxkit.gemm.config.grouped_k import DynamicDepths, GroupedKConfig, OperandsAlongK, StaticDepths
+from ptxkit.gemm.config.parts import ClusterShape, Cooperative, Pingpong, Swizzle, Tile
 from ptxkit.runtime import driver
 
 torch = pytest.importorskip("torch")
@@ -97,19 +98,27 @@ def test_groups(place: Place, n: int, k: int, lengths: str) -> None:
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize(("tile", "cluster"), [
-    (Tile(128, 256), ClusterShape()), (Tile(128, 256), ClusterShape(2, 1)), (Tile(256, 128), ClusterShape(1, 2)),
-    (Tile(192, 128), ClusterShape()), (Tile(64, 64), ClusterShape())], ids=str)
-@pytest.mark.parametrize(("m", "n"), [(7168, 2048), (136, 200)], ids=str)
-def test_groups_along_k(place: Place, m: int, n: int, tile: Tile, cluster: ClusterShape, lengths: str) -> None:
-    """The maps of both operands begin before them, where no memory is."""
+@pytest.mark.parametrize(("tile", "cluster", "pingpong"), [
+    (Tile(128, 256), ClusterShape(), False), (Tile(128, 256), ClusterShape(2, 1), False), (Tile(256, 128), ClusterShape(1, 2), False),
+    (Tile(192, 128), ClusterShape(), False), (Tile(64, 64), ClusterShape(), False), (Tile(64, 64), ClusterShape(2, 1), True),
+    (Tile(128, 192), ClusterShape(1, 2), True), (Tile(192, 128), ClusterShape(), True)], ids=str)
+@pytest.mark.parametrize(("m", "n", "part"), [(7168, 2048, 0), (136, 200, 0), (136, 200, 64), (1032, 520, 128)], ids=str)
+def test_groups_along_k(place: Place, m: int, n: int, tile: Tile, cluster: ClusterShape, pingpong: bool, lengths: str, part: int) -> None:
+    """The maps of both operands begin before them, where no memory is. With parts the same rows give the same bits."""
     ends = torch.tensor([0, *LENGTHS[lengths]]).cumsum(0)
     groups, rows = len(ends) - 1, int(ends[-1])
     a, b, out = place(rows, m), place(rows, n), place(groups, m, n)
-    config = GroupedKConfig(OperandsAlongK(max_groups=32), tile, scheduler=DynamicDepths(Swizzle(), cluster))
-    for _ in range(3):
-        gemm.group_gemm_k(a, b, place(len(ends), dtype=torch.int32, values=ends), out=out, config=config)
-    near(out, torch.stack([a[s:e].float().T @ b[s:e].float() for s, e in pairwise(ends.tolist())]))
+    begins = place(len(ends), dtype=torch.int32, values=ends)
+    expected, found = torch.stack([a[s:e].float().T @ b[s:e].float() for s, e in pairwise(ends.tolist())]), []
+    for scheduler in (DynamicDepths(Swizzle(), cluster), StaticDepths(Swizzle(), cluster, "loads")):
+        config = GroupedKConfig(OperandsAlongK(max_groups=32), tile, schedule=Pingpong() if pingpong else Cooperative(),
+                                scheduler=scheduler, part=part)
+        for _ in range(3):
+            out.fill_(math.nan)
+            gemm.group_gemm_k(a, b, begins, out=out, config=config)
+            found.append(out.clone())
+        near(out, expected)
+    assert all(torch.equal(each, found[0]) for each in found)
 
 
 def test_groups_along_k_of_one_shape_after_another() -> None:

@@ -13,8 +13,8 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from ptxkit.runtime.arrays import ArrayView, contiguous_strides
 from ptxkit.runtime.launch import view
 
 from ...config.grouped_k import GroupedKConfig
-from ...heuristic.grouped_k import heuristic
+from ...heuristic.grouped_k import Weighed, heuristic, whole
 from ...heuristic.grouped_k_causes import begins, candidates, untaught
 from ...launch.dense import card_of
 from ...launch.grouped_k import Launch, Plan
@@ -44,6 +44,7 @@ LENGTHS = 8                     # what lengths are multiples of: torch needs tha
 POOL_BYTES, COLD_BYTES = 6 << 30, 300 << 20
 WORK_US, FEWEST, MOST = 250.0, 2, 12            # of one measurement, and its launches
 AGAIN, ROUNDS, BEGUN = 8, 3, 3  # of a product's fastest, so many are measured again so often; of so many every begin of the next kernel
+FIRST_SHARED, OTHERS_SHARED = 20, 8     # of a product's candidates whose CTAs share tiles: those that promise most, and drawn ones
 FAR = 0.01                      # of the norm of a group, between two results of 16 bits
 
 
@@ -257,20 +258,48 @@ def off(found: Any, expected: Any) -> float:
     return worst if math.isfinite(worst) else math.inf
 
 
+def every_shared(products: Sequence[AlongK], card: Card, seed: int = 0) -> dict[AlongK, list[GroupedKConfig]]:
+    """For each product for which CTAs may share tiles the candidates that promise most, some others, and those with the tile of the choice
+    without; and that choice."""
+    source, found = random.Random(seed), dict[AlongK, list[GroupedKConfig]]()
+    for one in products:
+        every = Weighed.of(one.problem, card)
+        some = every.shared(one.problem, card)
+        if some is None:
+            continue
+        _, own = every.whole(card)
+        configs = [every.shared_config(some, entry) for entry in range(len(some.part))]
+        alike = [config for config in configs if own in begins(replace(config, part=0))]
+        others = source.sample(configs, min(len(configs), OTHERS_SHARED))
+        found[one] = list(dict.fromkeys((own, *configs[:FIRST_SHARED], *alike, *others)))
+    return found
+
+
+def kernels_of(configs: Iterable[GroupedKConfig]) -> list[GroupedKConfig]:
+    """A configuration for each of their kernels, which do not depend on how long parts are."""
+    return list(dict.fromkeys(replace(config, part=config.tile.BK if config.part else 0) for config in configs))
+
+
+def sweep_parts(products: Sequence[AlongK], *, seconds: float, path: Path | None, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """The record of a sweep of candidates whose CTAs share tiles, of products that have some."""
+    found = every_shared(products, card_of(0))
+    kernels = kernels_of(itertools.chain(*found.values()))
+    return _record(tuple(found), kernels, found.__getitem__, 0, seconds, path, say)
+
+
 def sweep(products: Sequence[AlongK], *, seconds: float, path: Path | None, say: Callable[[str], None] = print) -> dict[str, Any]:
     """The record of a sweep: every configuration of each product. It begins no further product after so many seconds."""
     return _record(products, every_kernel(products, card_of(0)), lambda one: candidates(one.problem, card_of(0)), BEGUN, seconds, path, say)
 
 
 def compare(products: Sequence[AlongK], *, seconds: float, path: Path | None, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """The record of what is chosen with trees and without, beside torch."""
-    def chosen(one: AlongK) -> list[GroupedKConfig]:
-        return list(dict.fromkeys((untaught(one.problem, card_of(0)), heuristic(one.problem, card_of(0)))))
-
-    kernels = list(dict.fromkeys(config for one in products for config in chosen(one)))
-    results = _record(products, kernels, chosen, 0, seconds, path, say)
+    """The record of what is chosen with trees and without, and where CTAs share no tiles, beside torch."""
+    choices = heuristic, untaught, whole
+    found = {one: [choice(one.problem, card_of(0)) for choice in choices] for one in products}
+    kernels = kernels_of(config for each in found.values() for config in each)
+    results = _record(products, kernels, lambda one: list(dict.fromkeys(found[one])), 0, seconds, path, say)
     for row, one in zip(results["rows"], products, strict=False):
-        row["untaught"] = str(untaught(one.problem, card_of(0)))
+        row["untaught"], row["whole"] = map(str, found[one][1:])
     if path:
         write_json(path, results)
     return results
@@ -298,4 +327,17 @@ def _record(products: Sequence[AlongK], kernels: Sequence[GroupedKConfig], confi
     return results
 
 
-__all__ = ["AlongK", "asked", "compare", "drawn", "every_kernel", "of_models", "off", "product", "sweep"]
+__all__ = [
+    "AlongK",
+    "asked",
+    "compare",
+    "drawn",
+    "every_kernel",
+    "every_shared",
+    "kernels_of",
+    "of_models",
+    "off",
+    "product",
+    "sweep",
+    "sweep_parts",
+]
