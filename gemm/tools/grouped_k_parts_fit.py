@@ -28,7 +28,7 @@ from .held_out import FOLDS, Entries
 from .measured import DataError, time_of
 
 FAR = 3.0                       # times the best's time, from which one teaches nothing
-GROWTH = Growth(300, 5, 0.1)
+GROWTH = Growth(600, 6, 0.1)
 
 
 @dataclass(frozen=True, slots=True)
