@@ -12,7 +12,8 @@ heuristic chooses from is timed as well.
 
 `--random SEED:COUNT` times random products, whose lengths are random too, with the choice with trees, the same if CTAs share no tiles, and
 the choice without trees. `--sweep SEED:COUNT` times every configuration of such products, for `python -m ptxkit.gemm fit --grouped-k`, and
-with `--parts` those whose CTAs share tiles, for `fit --grouped-k --parts`. Both take `models` as well, the weights of experts.
+with `--parts` those whose CTAs share tiles, for `fit --grouped-k --parts`. Both take SEED:COUNT:thin as well, products of one group or with
+fewer than 64 rows or columns of a result, and `models`, the weights of experts.
 
 Before a configuration is timed for the first time its result is compared with torch's. The exit status is 1 if one is wrong or there is no
 GPU.

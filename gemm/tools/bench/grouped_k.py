@@ -38,6 +38,7 @@ from .run import device, library
 from .shapes import BYTES, ShapeError, extent
 
 GROUPS, TOKENS, EXTENTS = (2, 512), (8, 8192), (64, 16_000)
+THIN, FEW_GROUPS, ROWS_OF_ONE = (8, 56), (2, 64), (64, 32_768)  # of thin results their rows or columns and groups, and rows of one group
 MOST_BYTES, MOST_FLOPS = 3 << 30, 8e11          # of a random product
 TOKENS_OF_MODELS, MOST_FLOPS_OF_MODELS = (16, 64, 128, 256, 512, 1024, 2048, 4096), 2.5e12
 LENGTHS = 8                     # what lengths are multiples of: torch needs that
@@ -123,6 +124,21 @@ def drawn(seed: int, count: int) -> Iterator[AlongK]:
             yield found
 
 
+def drawn_thin(seed: int, count: int) -> Iterator[AlongK]:
+    """Random products of which a third have one group, a third a result of fewer than 64 rows or columns, as adapters of low rank have, and
+    a third both."""
+    source, done = random.Random(f"{seed} thin"), 0
+    while done < count:
+        short, long = extent(source, THIN if done % 3 else EXTENTS, 8), extent(source, EXTENTS, 8)
+        m, n = source.sample((short, long), 2)
+        one = done % 3 != 1
+        found = AlongK(1 if one else extent(source, FEW_GROUPS, 1), extent(source, ROWS_OF_ONE if one else TOKENS, 8), m, n,
+                       source.randrange(1_000_000), done % 4 == 2)
+        if found.bytes <= MOST_BYTES and found.flops <= MOST_FLOPS:
+            done += 1
+            yield found
+
+
 def of_models(seed: int = 5) -> list[AlongK]:
     """The weights of the experts of models, each with three mean lengths; every third one or so accumulates."""
     source, found = random.Random(seed), list[AlongK]()
@@ -135,11 +151,15 @@ def of_models(seed: int = 5) -> list[AlongK]:
 
 
 def asked(text: str) -> list[AlongK]:
-    """What a command line asks for: SEED:COUNT random products, or models. Raises ShapeError."""
+    """What a command line asks for: SEED:COUNT random products, SEED:COUNT:thin, or models. Raises ShapeError."""
+    if text == "models":
+        return of_models()
+    numbers, thin = text.removesuffix(":thin"), text.endswith(":thin")
     try:
-        return of_models() if text == "models" else list(drawn(*map(int, text.split(":", 1))))
+        return list((drawn_thin if thin else drawn)(*map(int, numbers.split(":", 1))))
     except (TypeError, ValueError):
-        raise ShapeError(f"{text!r} names no products: write SEED:COUNT for random ones, such as 31:200, or models") from None
+        raise ShapeError(f"{text!r} names no products: write SEED:COUNT for random ones, such as 31:200, SEED:COUNT:thin for those of one "
+                         "group or with thin results, or models") from None
 
 
 class Pool:
@@ -332,6 +352,7 @@ __all__ = [
     "asked",
     "compare",
     "drawn",
+    "drawn_thin",
     "every_kernel",
     "every_shared",
     "kernels_of",
