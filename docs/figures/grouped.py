@@ -156,14 +156,18 @@ def weights_table() -> str:
 
 
 def weights_chosen() -> str:
-    """Weight gradients with trees and without: random products, and extents of models."""
-    lines = header(f"products | n | other configuration | {BESIDE} | torch / ours before (5th percentile, least) | now")
-    for title, section in (("random, seed 33", "random"), ("extents of models and of the benchmark", "models")):
+    """Weight gradients: what trees change, and then what parts of long groups do, in random products and in extents of models."""
+    lines = header(f"products | n | by | other configuration | {BESIDE} | torch / ours before (5th percentile, least) | now")
+    titles = {"random": "random, seed 66", "models": "extents of models", "thin": "one group or thin results, seed 72"}
+    for section, title in titles.items():
         found = record(WEIGHTS_H200)[section]["rows"]
-        changed = [row[2] / row[1] for row in found if row[2] != row[1]]
-        ratios = ([row[3] / row[place] for row in found] for place in (1, 2))
-        cells = [f"{geometric_mean(each):.2f} ({percentile(each, 0.05):.2f}, {min(each):.2f})" for each in ratios]
-        lines.append(f"| {title} | {len(found)} | {beside_before(changed)} | {' | '.join(cells)} |")
+        steps = [[(row[0], row[1]) for row in found], [(row[1], row[3] if len(row) > 3 else row[1]) for row in found]]
+        for by, times in zip(("trees", "parts"), steps, strict=True):
+            changed = [now / before for before, now in times if now != before]
+            ratios = ([row[2] / time[place] for row, time in zip(found, times, strict=True)] for place in range(2))
+            cells = [f"{geometric_mean(each):.2f} ({percentile(each, 0.05):.2f}, {min(each):.2f})" for each in ratios]
+            if changed:
+                lines.append(f"| {title} | {len(found)} | {by} | {beside_before(changed)} | {' | '.join(cells)} |")
     return block(lines)
 
 
