@@ -125,7 +125,7 @@ def test_parts_that_no_group_has_cost_nothing_and_short_ones_share_the_work() ->
     whole_, parts = (clocks(problem, found, H200, own, np.array([part]))[:, 0] for part in (np.inf, 2048.0))
     assert (parts < [0.75 * whole_[0], 0.5 * whole_[1], 0.5 * whole_[2]]).all()
     assert whole_[2] > 3 * whole_[0]                                        # the group with half of all rows is one CTA's work
-    assert parts[2] < 1.3 * parts[0]
+    assert parts[2] < 1.5 * parts[0]
 
 
 def test_candidates_are_those_that_promise_most_first() -> None:
@@ -224,25 +224,36 @@ def swept(bias: Callable[[GroupedKConfig], float], count: int = 60) -> dict[str,
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouped_k_parts_fit, "GROWTH", Growth(60, 4, 0.2))
+    monkeypatch.setattr(grouped_k_parts_fit, "GROWTH", Growth(200, 5, 0.1))
 
 
 @pytest.mark.usefixtures("short")
 def test_trees_learn_what_was_measured(tmp_path: Path, put: Callable[[Trees], None], capsys: pytest.CaptureFixture[str]) -> None:
-    """With parts tiles of 64 rows take a third of the time that is promised, others three times as long. Few products taught that."""
+    """With parts tiles of 64 rows take half of the time that is promised, others a quarter longer."""
     scale = 1e3 / H200.clock_mhz
 
     def bias(one: GroupedKConfig) -> float:
-        return scale * (1.0 if not one.part else 1 / 3 if one.tile.BM == 64 else 3.0)
+        return 1.0 if not one.part else 0.5 if one.tile.BM == 64 else 1.25
 
     data, kept = tmp_path / "d.json", tmp_path / "t.json"
-    data.write_text(json.dumps(swept(bias)))
+    data.write_text(json.dumps(swept(lambda one: scale * bias(one))))
     assert main(["fit", "--grouped-k", "--parts", str(data), "--card", "h200", "--output", str(kept)]) == 0
     assert "over the time without parts" in capsys.readouterr().out
     put(read(kept, NAMES_OF_PARTS))
-    chosen = [heuristic(one.problem, H200) for one in drawn(18, 40) if grouped_k.chooses(one.problem, H200)]
-    rows = [config.tile.BM for config in chosen if config.part]
-    assert rows.count(64) >= 0.9 * len(rows) > 0
+    off = []
+    for one in drawn(18, 40):
+        every = Weighed.of(one.problem, H200)
+        some = every.shared(one.problem, H200)
+        if some is None or not grouped_k.chooses(one.problem, H200):
+            continue
+        promise = every.clocks[some.places] + some.change
+        times = {config: promise[entry] + math.log(bias(config)) for entry, config in
+                 enumerate(every.shared_config(some, entry) for entry in range(min(len(some.part), grouped_k.ASKED_OF_PARTS)))}
+        chosen = every.parts(one.problem, H200)
+        assert chosen is not None
+        off.append(times[chosen[1]] - min(times.values()))
+    assert len(off) > 10
+    assert np.mean(off) < 0.05
 
 
 @pytest.mark.usefixtures("short")
