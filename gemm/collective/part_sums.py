@@ -10,13 +10,17 @@ from ptxkit.ptx import add, bar, ld, mov, opcode, st
 from ptxkit.types import f32, pred, u32
 
 from ..config.parts import Tile
-from ..scheduler.grouped_k import DepthWorkTile, GroupPart
+from ..scheduler.grouped_k import DepthScheduler, DepthWorkTile, GroupPart
+from ..scheduler.tile_cost import ALL_LANES
 from .atoms import ROWS, WARPGROUP
 from .tensormaps import COUNTERS_WORDS
 from .warpgroups import MmaThread
 
 COUNTER_WORDS = 1 << 14
 """Counters of shared tiles in a workspace, one for each CTA's tile and warpgroup that has rows of it. They are zeros between launches."""
+
+IN_FLIGHT, REGISTERS = 64, 216
+"""Registers that a thread loads sums into at a time; and at most so many for these and its own sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +44,16 @@ class PartSums:
         counters = workspace + COUNTERS_WORDS
         return cls((counters + COUNTER_WORDS).cast(f32), counters, tile.BM // ROWS, tile.BN // 8, sharing, cluster)
 
-    def whole(self, work: DepthWorkTile, sums: list[Vec[Any, Any]], thread: MmaThread) -> Reg[pred]:
+    def whole(self, tiles: DepthScheduler, work: DepthWorkTile, sums: list[Vec[Any, Any]], thread: MmaThread) -> Reg[pred]:
         """Whether this warpgroup stores the tile. `sums`, of a part, are those of the whole group then."""
-        shared, own = work.of_group, mov.pred(True)
-        assert shared is not None
-        with if_(shared.parts > 1):
+        own = mov.pred(True)
+        assert work.shared is not None
+        with if_(work.shared):
             place = self._place(work.tile, thread)
             for s, fragment in enumerate(sums):
                 for j in range(self.blocks):
                     st.global_.v4.f32(place + (s * self.blocks + j) * WARPGROUP * 4, Vec(list(fragment[4 * j:4 * j + 4])))
+            shared = tiles.part_of(work.tile)
             self._arrive(own, shared, thread)
             with if_(own):
                 self._add_up(shared, sums, thread)
@@ -71,9 +76,14 @@ class PartSums:
                 mov.f32(value, 0.0)
         with for_range(shared.parts) as part:
             place = self._place(shared.first + part * shared.step, thread)
-            for s, fragment in enumerate(sums):
-                for j in range(self.blocks):
-                    found = ld.global_.v4.f32(place + (s * self.blocks + j) * WARPGROUP * 4)
+            blocks = [(s, fragment, j) for s, fragment in enumerate(sums) for j in range(self.blocks)]
+            at_once = max(1, min(IN_FLIGHT, REGISTERS - 4 * len(blocks)) // 4)
+            for first in range(0, len(blocks), at_once):
+                if first:
+                    bar.warp.sync(ALL_LANES)                    # later loads wait, so that registers suffice
+                some = blocks[first:first + at_once]
+                parts = [ld.global_.v4.f32(place + (s * self.blocks + j) * WARPGROUP * 4) for s, _, j in some]
+                for (_, fragment, j), found in zip(some, parts, strict=True):
                     for total, value in zip(fragment[4 * j:4 * j + 4], found, strict=True):
                         add.rn.f32(total, total, value)
 

@@ -104,7 +104,7 @@ def group_gemm_k(a: TensorMap, b: TensorMap, d: TensorMap, groups: GroupsAlongK,
             with if_(turn == mma_thread.warpgroup) if turn is not None else nullcontext():
                 row, column = mma_thread.tile_row(work.m * tile.BM), work.n * tile.BN
                 mainloop.run(work, column, order)
-                with span("store"), if_(parts.whole(work, mainloop.total, mma_thread)) if parts is not None else nullcontext():
+                with span("store"), if_(parts.whole(tiles, work, mainloop.total, mma_thread)) if parts is not None else nullcontext():
                     to_d.tile(mainloop.total, row, column, tile.BN, work.group)
             if turn is not None:
                 with else_():

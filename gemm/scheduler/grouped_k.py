@@ -15,7 +15,7 @@ from ptxkit.idioms import fast_div
 from ptxkit.ptx import ld, mov, redux, selp, st
 from ptxkit.ptx import max as max_
 from ptxkit.smem import Shared
-from ptxkit.types import u32
+from ptxkit.types import pred, u32
 
 from .fast_divmod import ceil_div
 from .group_table import GroupTable
@@ -41,12 +41,12 @@ class GroupPart:
 
 @dataclass(frozen=True, slots=True)
 class DepthWorkTile(WorkTile):
-    """A work tile of a group: it sums over rows `start` to `end` of A and B, which may be a part of the group."""
+    """A work tile of a group: it sums over rows `start` to `end` of A and B. `shared`: whether these are a part of the group."""
 
     group: Reg[u32] = field(kw_only=True)
     start: Reg[u32] = field(kw_only=True)
     end: Reg[u32] = field(kw_only=True)
-    of_group: GroupPart | None = field(default=None, kw_only=True)
+    shared: Reg[pred] | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,6 @@ class DepthScheduler:
         there = ld.shared__cta.u32(table.tiles_before.at(table.capacity)) if counted else groups.count
         rows, columns = ceil_div(groups.m_tiles, cluster.m), ceil_div(groups.n_tiles, cluster.n)
         tiles = rows * columns
-        longer, parts = (ld.shared__cta.u32(self.shared.at(place)) for place in range(2)) if self.shared is not None else (0, 0)
 
         def place(index: Reg[u32]) -> Sequence[Reg[u32]]:
             """The cluster's tile, the same for all of its CTAs: row, column, and the number of its part among those of all groups."""
@@ -132,23 +131,40 @@ class DepthScheduler:
 
         with self.loop.placed(tiles * there, place, draws=draws) as (index, m, n, number):
             m, n = self.order.in_cluster(m, n)
-            entry = number if self.shared is None else mov.u32(number - parts + longer)
-            of_group = GroupPart(mov.u32(1), mov.u32(0), tiles, mov.u32(0)) if self.shared is not None else None
-            part = mov.u32(0)
-            if of_group is not None:
-                with if_(number < parts):
-                    table.search(entry, number)
-                    before, after = (ld.shared__cta.u32(table.tiles_before.at(at)) for at in (entry, entry + 1))
+            entry, part, parts, shared = number, None, None, None
+            if self.shared is not None:
+                longer, several = (ld.shared__cta.u32(self.shared.at(place)) for place in range(2))
+                entry, part, parts, shared = mov.u32(number - several + longer), mov.u32(0), mov.u32(1), number < several
+                with if_(shared):
+                    before = self._find(entry, number, parts)
                     mov.u32(part, number - before)
-                    mov.u32(of_group.parts, after - before)
-                    mov.u32(of_group.first, index - part * tiles)
-                    mov.u32(of_group.tile, index - (number - entry) * tiles)
             start, end, group = (ld.shared__cta.u32(words.at(entry)) for words in (table.start, table.end, table.group))
-            if of_group is not None:
-                with if_(of_group.parts > 1):
-                    self._cut(start, end, part, of_group.parts)
+            if shared is not None and part is not None and parts is not None:
+                with if_(shared):
+                    self._cut(start, end, part, parts)
             stages = max_.u32(ceil_div(end - start, self.depth), 1)
-            yield DepthWorkTile(m, n, 0, stages, index, group=group, start=start, end=end, of_group=of_group)
+            yield DepthWorkTile(m, n, 0, stages, index, group=group, start=start, end=end, shared=shared)
+
+    def part_of(self, index: Reg[u32]) -> GroupPart:
+        """The part that a work tile is, given its index, where its group has several. This is looked up once more: kept, it would take
+        registers from the sums."""
+        groups, entry, parts = self.groups, mov.u32(0), mov.u32(0)
+        tiles = self._tiles()
+        number = fast_div(index, tiles, groups.divmod.batch)
+        before = self._find(entry, number, parts)
+        return GroupPart(parts, index - (number - before) * tiles, tiles, index - (number - entry) * tiles)
+
+    def _find(self, entry: Reg[u32], number: Reg[u32], parts: Reg[u32]) -> Reg[u32]:
+        """Set the entry of part `number` of all groups and how many its group has. Returns how many come before those of its group."""
+        self.table.search(entry, number)
+        before, after = (ld.shared__cta.u32(self.table.tiles_before.at(at)) for at in (entry, entry + 1))
+        mov.u32(parts, after - before)
+        return before
+
+    def _tiles(self) -> Reg[u32]:
+        """The cluster tiles of a group."""
+        groups, cluster = self.groups, self.order.cluster
+        return ceil_div(groups.m_tiles, cluster.m) * ceil_div(groups.n_tiles, cluster.n)
 
     def _cut(self, start: Reg[u32], end: Reg[u32], part: Reg[u32], parts: Reg[u32]) -> None:
         """Set `start` and `end` to the rows of a part: whole stages up to the group's end, and for the first part what is left. No part is
