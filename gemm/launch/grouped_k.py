@@ -95,6 +95,9 @@ def group_gemm_k(a: Any, b: Any, cu_seqlens: Any, *, out: Any = None, out_dtype:
     `out`, which is f32 and must be given: out += products. Groups without rows are left as they are. Every element gets one addition in
     f32, so the same arrays give the same bits. Subnormal numbers count as zeros in this addition.
 
+    CTAs may share the tiles of a group that is much longer than others. The sums of its parts are added up in a fixed order, in a workspace
+    that is kept for the stream: nothing is allocated in a repeated call.
+
     A torch tensor that requires grad is refused while gradients are recorded: ptxkit.torch has operators with them.
     """
     refuse_gradients(("a", a), ("b", b), ("out", out))

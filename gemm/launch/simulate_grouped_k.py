@@ -10,17 +10,15 @@ from ptxkit.cards import H200, Card
 from ptxkit.dsl.parameters import values
 from ptxkit.runtime.arrays import ArrayView
 
-from ..collective.part_sums import COUNTER_WORDS
-from ..collective.tensormaps import COUNTERS_WORDS
 from ..config.grouped_k import GroupedKConfig
 from ..heuristic.grouped_k import heuristic
 from ..kernels.grouped_k import group_gemm_k
-from ..problem.grouped_k import ArraysAlongK, ProblemAlongK, parts
+from ..problem.grouped_k import COUNTERS_BYTES, ArraysAlongK, ProblemAlongK, parts
 from ..problem.options import check_kind, flag
 from .grouped_k import check_config
 from .on_cpu import Array, check_card, check_overlap, integer, map_of, view_of, worst
 
-COUNTERS = COUNTERS_WORDS + COUNTER_WORDS
+COUNTERS = COUNTERS_BYTES // 4
 POISON = 0x7FFFFFFF             # NaN
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ptxkit.runtime.launcher import EncodedTensorMap, Extent, Launcher
 from ..collective.tensormaps import COUNTERS_WORDS
 from ..problem.dense import Arrays, Options, Problem
 from ..problem.grouped import GroupArrays, GroupOptions
-from ..problem.grouped_k import ArraysAlongK
+from ..problem.grouped_k import COUNTERS_BYTES, ArraysAlongK
 from ..problem.matmul import products
 from . import grouped, grouped_k
 from .combine import CombineProblem, Sums
@@ -133,7 +133,7 @@ def of_groups_along_k(arrays: ArraysAlongK, workspace: int) -> Steps:
             bytes = max(bytes, each.workspace_bytes)
             place = workspace if each.workspace_bytes else 0
             found.append(KernelStep(each.plan.launcher, each.plan.grid, each.placed_in(place), each.maps))
-    return _cleared(found, workspace, bytes, bytes)
+    return _cleared(found, workspace, bytes, COUNTERS_BYTES)
 
 
 def of_combine(problem: CombineProblem, arrays: Mapping[str, ArrayView]) -> Steps:

@@ -24,6 +24,7 @@ OPERANDS = ("bf16", "f16")
 RESULTS = ("bf16", "f16", "f32")
 MOST_TILES = 1 << 31        # so that a CTA's next number stays below 2^32
 MOST_WORKSPACE = 1 << 30    # bytes
+COUNTERS_BYTES = 4 * (COUNTERS_WORDS + COUNTER_WORDS)       # at the start of a workspace; the sums of parts lie behind them
 
 
 class ArraysAlongK(NamedTuple):
@@ -132,7 +133,7 @@ class ProblemAlongK:
         m, n = self.tiles(config)
         tiles, sharing = m * n * config.cluster, 1 if isinstance(config.schedule, Pingpong) else config.warpgroups
         counters, parts = self.most_parts(config) // 2 * tiles * sharing, self.most_parts(config) * tiles
-        bytes = 4 * (COUNTERS_WORDS + COUNTER_WORDS + parts * config.tile.BM * config.tile.BN)
+        bytes = COUNTERS_BYTES + 4 * parts * config.tile.BM * config.tile.BN
         if counters > COUNTER_WORDS or bytes > MOST_WORKSPACE:
             raise LaunchError(f"parts of {config.part} rows have {parts:,} tiles, whose sums take {bytes >> 20:,} MiB and {counters:,} "
                               f"counters: a workspace has {MOST_WORKSPACE >> 20:,} MiB and {COUNTER_WORDS:,} counters; take longer parts")

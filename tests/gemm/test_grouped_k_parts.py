@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ from ptxkit.errors import LaunchError
 from ptxkit.gemm.config.grouped_k import GroupedKConfig, OperandsAlongK
 from ptxkit.gemm.config.parts import ClusterShape, ConfigError, Swizzle, Tile
 from ptxkit.gemm.kernels.grouped_k import group_gemm_k
+from ptxkit.gemm.launch import steps
 from ptxkit.gemm.launch.grouped_k import can_implement
 from ptxkit.gemm.launch.simulate_grouped_k import simulate
+from ptxkit.gemm.problem.grouped_k import COUNTERS_BYTES
 from ptxkit.gemm.scheduler.group_table import GroupTable
 from ptxkit.gemm.scheduler.grouped_k import DepthScheduler, GroupsAlongK
 from ptxkit.gemm.scheduler.persistent import PersistentLoop
@@ -180,3 +183,17 @@ def test_what_cannot_be_shared_is_said_in_one_sentence() -> None:
                          config=replace(made, part=64))
     assert said is not None
     assert "take longer parts" in said
+
+
+def test_a_host_without_workspaces_clears_the_counters_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums of parts behind them are written before they are read."""
+    problem = along_k(1, 65536, 512, 512)
+    bytes = problem.workspace_bytes(replace(config("bf16", "bf16", Tile(64, 64)), part=1024))
+    plan = SimpleNamespace(launcher=None, grid=(1, 1, 1))
+    launch = SimpleNamespace(workspace_bytes=bytes, maps=(), plan=plan, placed_in=lambda place: ())
+    monkeypatch.setattr(steps.grouped_k, "prepare", lambda *_: launch)
+    found = steps.of_groups_along_k(cast("Any", None), 1 << 40)
+    assert found.workspace_bytes == bytes > 64 << 20
+    clear, _ = found.steps
+    assert isinstance(clear, steps.FillStep)
+    assert (clear.start, clear.width * clear.height) == (1 << 40, COUNTERS_BYTES)
